@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# One function per kind of target, so that a module's CMakeLists.txt is a list of its files.
+include(FeatureSummary)
+
+# Warnings, sanitizers and floating-point rules of our own code; linked PRIVATE, never exported.
+add_library(stretto_options INTERFACE)
+target_compile_options(stretto_options INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-compare -Wshadow -Wnon-virtual-dtor
+  -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(stretto_options INTERFACE -Wthread-safety -Wthread-safety-beta)
+endif()
+if(STRETTO_SANITIZE)
+  target_compile_options(stretto_options INTERFACE
+    -fsanitize=${STRETTO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(stretto_options INTERFACE -fsanitize=${STRETTO_SANITIZE})
+  if(STRETTO_SANITIZE MATCHES "thread")
+    # GoogleTest and libstdc++ fences are understood; g++ warns about atomic_thread_fence.
+    target_compile_options(stretto_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  endif()
+endif()
+
+# stretto_add_module(name SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
+# Makes stretto_<name>, alias stretto::<name>.
+function(stretto_add_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  set(target stretto_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(stretto::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  # Internal headers are included as "base/log.hpp"; consumers of the package never see them.
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
+    $<BUILD_INTERFACE:stretto_options>)
+  set_property(GLOBAL APPEND PROPERTY STRETTO_MODULES ${target})
+endfunction()
+
+# stretto_add_test(name SOURCES a_test.cc ... LINK targets [LABEL unit|conformance|slow] [TIMEOUT s])
+# One ctest entry per binary; the label defaults to unit.
+function(stretto_add_test name)
+  if(NOT STRETTO_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;ARGUMENTS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} stretto_options GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGUMENTS})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/status.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace stretto {
+
+/// When gradients travel.
+enum class Schedule : std::uint8_t {
+  kSequential,  ///< all of them once backward has ended: nothing overlaps; for comparison
+  kBackward,    ///< each as soon as it is there, while backward goes on
+};
+
+/// What turns the ranks' chunks into their mean.
+enum class ExchangeKind : std::uint8_t {
+  kAuto,    ///< shared memory if all ranks are on one host, else owner
+  kOwner,   ///< each shard goes to one rank, which adds and answers
+  kOneHop,  ///< everyone sends everything to everyone; least latency, most bytes
+  kShared,  ///< ranks of one host read each other's gradients in place
+};
+
+/// A link that is emulated inside the transport, without root.  Zero means not limited.
+struct LinkOptions {
+  double bytes_per_second = 0;        ///< of each direction of each rank
+  std::chrono::nanoseconds delay{0};  ///< one way
+
+  bool emulated() const noexcept { return bytes_per_second > 0 || delay.count() > 0; }
+};
+
+/// How ranks find each other.
+struct GroupOptions {
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  std::size_t local_rank = 0;
+  std::size_t local_size = 1;
+  std::string master_address = "127.0.0.1";
+  std::uint16_t master_port = 29500;
+  std::string token;  ///< shared by all ranks of a job; set one where strangers reach the ports
+  std::string
+      interface;  ///< name or address of the interface for data; empty: the way to the master
+  std::uint16_t first_port = 0;  ///< data ports from here on, rank 0's first; 0: any free one
+  std::chrono::milliseconds timeout{60'000};    ///< for ranks to appear
+  std::chrono::milliseconds dead_after{3'000};  ///< silence after which a rank is taken for lost
+
+  /// Fills the above from RANK, WORLD_SIZE, ... (stretto run, torchrun), from mpirun's and srun's
+  /// variables, and from STRETTO_TIMEOUT, _INTERFACE, _PORTS, _TOKEN.
+  static Result<GroupOptions> from_environment();
+  Status validate() const;
+};
+
+/// How the engine moves gradients.  The defaults are right unless a comment below says otherwise.
+struct EngineOptions {
+  Schedule schedule = Schedule::kBackward;
+  ExchangeKind exchange = ExchangeKind::kAuto;
+  std::string transport = "auto";  ///< auto | inproc | tcp
+  LinkOptions link;                ///< emulate a slower network
+  /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.
+  std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Chunks up to this size go in one hop from everyone to everyone.
+  std::size_t one_hop_bytes = std::size_t{16} << 10;
+  /// After this long without news, the ready shards of a chunk that is not yet full leave.
+  std::chrono::microseconds flush_after{2'000};
+  /// Threads that copy and add beside the progress thread; 0: the progress thread does it.
+  std::size_t reduction_threads = 0;
+  /// Scratch for contributions of other ranks that came early.
+  std::size_t scratch_bytes = std::size_t{64} << 20;
+  /// Every so many steps ranks compare a hash of their parameters; 0: never.
+  std::size_t check_replicas_every = 100;
+  std::chrono::milliseconds timeout{60'000};  ///< for one step's waits
+  std::string trace_file;                     ///< Chrome trace, written at shutdown; empty: none
+  std::string metrics_file;                   ///< one JSON line per step; empty: none
+
+  /// Fills the above from STRETTO_SCHEDULE, _EXCHANGE, _TRANSPORT, _LINK, _CHUNK, _TIMEOUT, _TRACE,
+  /// _METRICS, _REDUCTION_THREADS over what `base` says.
+  static Result<EngineOptions> from_environment(const EngineOptions& base);
+  static Result<EngineOptions> from_environment() { return from_environment(EngineOptions{}); }
+  Status validate() const;
+};
+
+/// Reads "1gbit", "500mbit,2ms", "none".
+Result<LinkOptions> parse_link(std::string_view text);
+/// Reads "sequential" or "backward".
+Result<Schedule> parse_schedule(std::string_view text);
+/// Reads "auto", "owner", "one-hop" or "shared".
+Result<ExchangeKind> parse_exchange(std::string_view text);
+/// Reads "64k", "1m", "4096" (powers of 1024).
+Result<std::size_t> parse_bytes(std::string_view text);
+/// Reads "2ms", "500us", "60s", "1m".
+Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
+
+std::string_view to_string(Schedule schedule) noexcept;
+std::string_view to_string(ExchangeKind exchange) noexcept;
+
+}  // namespace stretto

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/status.hpp"
+#include "stretto/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace stretto::spi {
+
+/// One chunk of the agreed plan, as an exchange sees it.
+struct ChunkDescription {
+  BucketId bucket{0};
+  DType dtype = DType::kFloat32;
+  std::size_t element_count = 0;
+};
+
+/// One rank's part in the reduction of a chunk, or of some of its shards.
+struct ChunkSubmission {
+  std::uint64_t step = 0;
+  ChunkId chunk{0};
+  std::size_t first_shard = 0;
+  std::size_t shard_count = 0;              ///< 0: all shards from first_shard on
+  const std::byte* contribution = nullptr;  ///< start of the whole chunk; unused if samples is 0
+  std::byte* result = nullptr;              ///< start of the whole chunk
+  std::uint64_t samples = 1;                ///< weight of this contribution; 0: this rank has none
+  std::uint32_t priority = 0;
+};
+
+/// What poll reports.
+struct ExchangeEvent {
+  enum class Kind : std::uint8_t {
+    kReleased,  ///< the contributions of these shards may be overwritten
+    kResult,    ///< the results of these shards lie in place
+  };
+  Kind kind = Kind::kResult;
+  std::uint64_t step = 0;
+  ChunkId chunk{0};
+  std::size_t first_shard = 0;
+  std::size_t shard_count = 0;
+  std::uint64_t version = 0;  ///< of a value, from exchanges that return values; else 0
+};
+
+/// A shard that is not yet home and the ranks whose part has not come, for error texts.
+struct PendingShard {
+  std::uint64_t step = 0;
+  ChunkId chunk{0};
+  std::size_t shard = 0;
+  std::vector<Rank> missing;
+};
+
+/// In which order an exchange adds, and so whether its bits depend on anything but the plan.
+enum class SumOrder : std::uint8_t {
+  kRank,    ///< rank 0 + rank 1 + ..., in float32: the same bits with every exchange of this order
+  kNative,  ///< whatever the library or topology gives: only with `--order any`
+};
+
+/// What comes back from an exchange.
+enum class Returns : std::uint8_t { kMeanGradient, kValue };
+
+struct ExchangeTraits {
+  std::string name;  ///< "owner", "one-hop", "shared", ...
+  SumOrder order = SumOrder::kRank;
+  Returns returns = Returns::kMeanGradient;
+  bool partial_chunks = false;  ///< shards may be submitted one by one, in any order on each rank
+  bool any_order = false;       ///< ranks may submit chunks in different orders
+};
+
+/// Turns every rank's chunk into what all of them need: sum(n_r g_r) / sum(n_r) over ranks r, where
+/// n_r are the samples and g_r the contributions.
+///
+/// Shards: a chunk of n elements has `shards_of(chunk)` shards, the same on all ranks, and
+/// `shard_range` says where each lies.
+/// Shapes:    contribution and result [element_count] of the chunk's dtype; no overlap.
+/// Threading: confined(progress).        Blocking: never.
+/// Ownership: `contribution` stays unchanged until kReleased, `result` is the exchange's until
+/// kResult. Errors:    the first error is sticky: every later call returns it. Numerics:  with
+/// SumOrder::kRank, products and sums in float32 in rank order, then one
+///            multiplication by float32(1 / sum of samples), then one rounding to the dtype.
+class Exchange {
+ public:
+  Exchange() = default;
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  virtual ~Exchange() = default;
+
+  virtual const ExchangeTraits& traits() const noexcept = 0;
+
+  /// Takes the plan; all memory is allocated here.  Only while nothing is in flight.
+  virtual Status configure(std::span<const ChunkDescription> chunks,
+                           std::uint64_t plan_hash,
+                           std::uint32_t epoch) = 0;
+
+  virtual std::size_t shards_of(ChunkId chunk) const noexcept = 0;
+
+  /// First element and length of a shard.
+  struct ShardRange {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  virtual ShardRange shard_range(ChunkId chunk, std::size_t shard) const noexcept = 0;
+
+  /// Starts the reduction of a chunk, or of a run of its shards.
+  ///
+  /// Errors: kWouldBlock, poll and repeat; kInvalidArgument for a chunk that is not in the plan or
+  /// was
+  ///         submitted before in this step; kPeerLost.
+  virtual Status submit(const ChunkSubmission& submission) = 0;
+
+  /// Moves what can move and reports what happened.
+  virtual Result<std::size_t> poll(std::span<ExchangeEvent> events) = 0;
+
+  /// What is submitted and not home, for the text of an error.  May allocate.
+  virtual std::vector<PendingShard> pending() const = 0;
+
+  virtual int descriptor() const noexcept = 0;
+  virtual TimePoint next_due() const noexcept { return TimePoint::max(); }
+};
+
+}  // namespace stretto::spi

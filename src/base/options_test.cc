@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stretto/options.hpp"
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace stretto {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// Sets variables for one test and takes them away again.
+class Environment {
+ public:
+  explicit Environment(Variables variables) : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) {
+      ::setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) {
+      ::unsetenv(name.c_str());
+    }
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> variables_;
+};
+
+TEST(Options, LinksAreReadWithUnits) {
+  EXPECT_DOUBLE_EQ(parse_link("1gbit")->bytes_per_second, 125e6);
+  EXPECT_DOUBLE_EQ(parse_link("500mbit,2ms")->bytes_per_second, 62.5e6);
+  EXPECT_EQ(parse_link("500mbit,2ms")->delay, std::chrono::milliseconds(2));
+  EXPECT_FALSE(parse_link("none")->emulated());
+  for (const char* bad : {"1", "gbit", "-1gbit", "0gbit", "1gbit,", "1gbit,2", "1 gbit"}) {
+    EXPECT_FALSE(parse_link(bad).has_value()) << bad;
+  }
+}
+
+TEST(Options, SizesAndTimesAreReadWithUnits) {
+  EXPECT_EQ(parse_bytes("64k").value(), 65536U);
+  EXPECT_EQ(parse_bytes("4096").value(), 4096U);
+  EXPECT_EQ(parse_duration("500us").value(), std::chrono::microseconds(500));
+  EXPECT_FALSE(parse_bytes("many").has_value());
+  EXPECT_FALSE(parse_duration("5").has_value());
+}
+
+TEST(Options, GroupIsReadFromEveryLauncher) {
+  {
+    Environment torchrun(Variables{
+        {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}});
+    const auto options = GroupOptions::from_environment().value();
+    EXPECT_EQ(options.rank, 3U);
+    EXPECT_EQ(options.size, 4U);
+    EXPECT_EQ(options.master_address, "10.0.0.1");
+    EXPECT_EQ(options.master_port, 1234);
+  }
+  {
+    Environment mpirun(Variables{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+    EXPECT_EQ(GroupOptions::from_environment()->rank, 1U);
+  }
+  {
+    Environment srun(Variables{{"SLURM_PROCID", "2"},
+                               {"SLURM_NTASKS", "3"},
+                               {"SLURM_STEP_NODELIST", "node[07-09]"},
+                               {"SLURM_JOB_ID", "42"}});
+    const auto options = GroupOptions::from_environment().value();
+    EXPECT_EQ(options.rank, 2U);
+    EXPECT_EQ(options.master_address, "node07");
+    EXPECT_EQ(options.master_port, 20042);
+  }
+}
+
+TEST(Options, WrongValuesNameTheVariable) {
+  Environment wrong(Variables{{"RANK", "two"}});
+  EXPECT_EQ(GroupOptions::from_environment().error().message(), "RANK='two' is not a whole number");
+}
+
+TEST(Options, RankBeyondSizeIsRefused) {
+  Environment wrong(Variables{{"RANK", "4"}, {"WORLD_SIZE", "4"}});
+  EXPECT_EQ(GroupOptions::from_environment().error().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace stretto

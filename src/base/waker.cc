@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/waker.hpp"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include <sys/eventfd.h>
+
+namespace stretto {
+
+Result<Waker> Waker::make() {
+  FileDescriptor event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!event.is_open()) {
+    return fail(StatusCode::kUnavailable,
+                std::string("cannot make an eventfd: ") + std::strerror(errno) +
+                    "; raise the limit of open files (ulimit -n)");
+  }
+  return Waker(std::move(event));
+}
+
+void Waker::finish() noexcept {
+  asleep_.store(false, std::memory_order_relaxed);
+  std::uint64_t count = 0;
+  // Fails with EAGAIN if nobody woke us; that is as good.
+  static_cast<void>(::read(event_.get(), &count, sizeof count));
+}
+
+void Waker::wake() noexcept {
+  // Pairs with the exchange in prepare().
+  if (asleep_.exchange(false, std::memory_order_acq_rel)) {
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(event_.get(), &one, sizeof one));
+  }
+}
+
+}  // namespace stretto
