@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "stretto/spi/device.hpp"
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -89,6 +91,11 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const ExchangeTraits& traits() const noexcept = 0;
+
+  /// Memory for contributions and results.  An exchange that works in place across processes gives
+  /// memory of its own kind; the others take the device's.  Other memory is legal in submit, but may
+  /// cost a copy.
+  virtual Result<std::unique_ptr<Buffer>> allocate_arena(Device& device, std::size_t bytes) = 0;
 
   /// Takes the plan; all memory is allocated here.  Only while nothing is in flight.
   virtual Status configure(std::span<const ChunkDescription> chunks,
