@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/layout.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace stretto::schedule {
+namespace {
+
+std::size_t padded(std::size_t count, DType dtype) {
+  const std::size_t unit = kAlignment / size_of(dtype);
+  return (count + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+Layout make_layout(std::span<const ParameterSpec> parameters) {
+  Layout layout;
+  layout.places.resize(parameters.size());
+  layout.order.resize(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    layout.order[i] = ParameterId{static_cast<std::uint32_t>(i)};
+  }
+  const auto kind = [&](ParameterId id) {
+    const ParameterSpec& spec = parameters[index_of(id)];
+    return std::tuple(spec.rule, spec.dtype);
+  };
+  std::stable_sort(layout.order.begin(), layout.order.end(), [&](ParameterId a, ParameterId b) {
+    return kind(a) < kind(b);
+  });
+  for (const ParameterId id : layout.order) {
+    const ParameterSpec& spec = parameters[index_of(id)];
+    if (layout.buckets.empty() || layout.buckets.back().rule != spec.rule ||
+        layout.buckets.back().dtype != spec.dtype) {
+      layout.buckets.push_back({spec.dtype, spec.rule, layout.arena_bytes, 0});
+    }
+    Layout::Bucket& bucket = layout.buckets.back();
+    const std::size_t count = element_count(spec.shape);
+    const auto bucket_id = BucketId{static_cast<std::uint32_t>(layout.buckets.size() - 1)};
+    layout.places[index_of(id)] = {bucket_id, bucket.element_count, count};
+    bucket.element_count += padded(count, spec.dtype);
+    layout.arena_bytes = bucket.first_byte + bucket.element_count * size_of(bucket.dtype);
+  }
+  return layout;
+}
+
+}  // namespace stretto::schedule
