@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/cpu_event.hpp"
+
+namespace stretto::device {
+
+void CpuEvent::complete(std::uint64_t ticket) noexcept {
+  // Records on several streams may complete in any order; only the latest counts.
+  std::uint64_t before = completed_.load(std::memory_order_relaxed);
+  while (before < ticket &&
+         !completed_.compare_exchange_weak(before, ticket, std::memory_order_seq_cst)) {
+  }
+  // Sequentially consistent with wait_until: either this sees the sleeper, or it sees the ticket.
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+    const MutexLock lock(mutex_);
+    changed_.notify_all();
+  }
+}
+
+void CpuEvent::wait_until(std::uint64_t ticket, TimePoint when) noexcept {
+  const MutexLock lock(mutex_);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  while (completed_.load(std::memory_order_seq_cst) < ticket && Clock::now() < when) {
+    changed_.wait_until(mutex_, when);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+Status CpuEvent::wait(Deadline deadline) {
+  if (done()) {
+    return {};
+  }
+  wait_until(last_record(), deadline.when());
+  if (!done()) {
+    return {StatusCode::kDeadlineExceeded,
+            "work on the CPU stream before this event was not done in time"};
+  }
+  return {};
+}
+
+}  // namespace stretto::device
