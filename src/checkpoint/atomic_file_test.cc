@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/atomic_file.hpp"
+
+#include "checkpoint/test_folder.hpp"
+
+#include <csignal>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+namespace stretto::checkpoint {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// Files of this process may not grow beyond `bytes` while this lives: a full disk without a disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    previous_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &previous_);
+    const rlimit limit{bytes, previous_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &previous_);
+    std::signal(SIGXFSZ, previous_handler_);
+  }
+
+ private:
+  rlimit previous_{};
+  void (*previous_handler_)(int) = SIG_DFL;
+};
+
+TEST(AtomicFile, AppearsOnlyAtCommitAndLeavesNothingElse) {
+  const TestFolder folder;
+  const auto path = folder.path("a");
+  {
+    auto file = AtomicFile::create(path);
+    ASSERT_TRUE(file.has_value()) << file.error().to_string();
+    ASSERT_TRUE(file->write(bytes_of("hello ")).is_ok());
+    ASSERT_TRUE(file->write(bytes_of("world")).is_ok());
+    EXPECT_FALSE(folder.exists("a"));
+    ASSERT_TRUE(file->commit().is_ok());
+  }
+  EXPECT_EQ(folder.read("a"), "hello world");
+  EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(AtomicFile, WithoutCommitTheOldFileStandsAndTheNewOneIsRemoved) {
+  const TestFolder folder;
+  folder.write("a", "old");
+  {
+    auto file = AtomicFile::create(folder.path("a"));
+    ASSERT_TRUE(file.has_value());
+    ASSERT_TRUE(file->write(bytes_of("new")).is_ok());
+  }
+  EXPECT_EQ(folder.read("a"), "old");
+  EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(AtomicFile, AFailedWriteLeavesTheOldFile) {
+  const TestFolder folder;
+  folder.write("a", "old");
+  {
+    auto file = AtomicFile::create(folder.path("a"));
+    ASSERT_TRUE(file.has_value());
+    const std::vector<std::byte> much(100'000);
+    const FileSizeLimit limit(50'000);
+    const Status status = file->write(much);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_NE(status.message().find(folder.path("a")), std::string_view::npos);
+  }
+  EXPECT_EQ(folder.read("a"), "old");
+  EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(AtomicFile, AFullDiskIsOneClearLine) {
+  const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.is_open());
+  const Status status = write_all(full.get(), bytes_of("x"), "model.safetensors");
+  EXPECT_EQ(status.to_string(),
+            "unavailable: cannot write 'model.safetensors': No space left on device; the previous "
+            "file, if any, is unchanged: free some space and save again");
+}
+
+TEST(AtomicFile, RefusesWhatIsNoFileAndAFolderThatIsMissing) {
+  const auto device = AtomicFile::create("/dev/null");
+  ASSERT_FALSE(device.has_value());
+  EXPECT_EQ(device.error().code(), StatusCode::kInvalidArgument);
+  const TestFolder folder;
+  const auto missing = AtomicFile::create(folder.path("no/such/folder/a"));
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace stretto::checkpoint
