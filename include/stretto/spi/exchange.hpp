@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ struct ChunkSubmission {
 /// What poll reports.
 struct ExchangeEvent {
   enum class Kind : std::uint8_t {
-    kReleased,  ///< the contributions of these shards may be overwritten
+    kReleased,  ///< nobody reads the contributions or results of these shards any more
     kResult,    ///< the results of these shards lie in place
   };
   Kind kind = Kind::kResult;
@@ -44,7 +45,9 @@ struct ExchangeEvent {
   ChunkId chunk{0};
   std::size_t first_shard = 0;
   std::size_t shard_count = 0;
+  std::uint64_t samples = 0;  ///< of all ranks together; 0 if none contributed (the result is zero)
   std::uint64_t version = 0;  ///< of a value, from exchanges that return values; else 0
+  std::optional<Rank> last;   ///< whose contribution came last, where this rank knows it
 };
 
 /// A shard that is not yet home and the ranks whose part has not come, for error texts.

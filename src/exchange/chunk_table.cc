@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/chunk_table.hpp"
+
+#include <algorithm>
+
+namespace stretto::exchange {
+
+ChunkTable ChunkTable::make(std::span<const spi::ChunkDescription> chunks,
+                            std::size_t ranks,
+                            std::size_t one_hop_bytes) {
+  ChunkTable table;
+  table.ranks_ = ranks;
+  for (const spi::ChunkDescription& description : chunks) {
+    Chunk chunk;
+    chunk.description = description;
+    chunk.first_shard = table.chunk_of_.size();
+    const std::size_t n = description.element_count;
+    const std::size_t unit = 64 / size_of(description.dtype);
+    chunk.one_hop = n * size_of(description.dtype) <= one_hop_bytes;
+    chunk.shard_elements = n;
+    if (!chunk.one_hop) {
+      chunk.shard_elements = ((n + ranks - 1) / ranks + unit - 1) / unit * unit;
+    }
+    chunk.shard_count = n == 0 ? 0 : (n + chunk.shard_elements - 1) / chunk.shard_elements;
+    table.chunk_of_.insert(
+        table.chunk_of_.end(), chunk.shard_count, static_cast<std::uint32_t>(table.chunks_.size()));
+    table.chunks_.push_back(chunk);
+  }
+  return table;
+}
+
+spi::Exchange::ShardRange ChunkTable::range(std::size_t chunk,
+                                            std::size_t shard_in_chunk) const noexcept {
+  const Chunk& entry = chunks_[chunk];
+  const std::size_t first = shard_in_chunk * entry.shard_elements;
+  return {first, std::min(entry.shard_elements, entry.description.element_count - first)};
+}
+
+std::size_t ChunkTable::shard_bytes(std::size_t shard) const noexcept {
+  const std::size_t chunk = chunk_of_[shard];
+  const Chunk& entry = chunks_[chunk];
+  return range(chunk, shard - entry.first_shard).count * size_of(entry.description.dtype);
+}
+
+Rank ChunkTable::owner(std::size_t shard) const noexcept {
+  const std::size_t chunk = chunk_of_[shard];
+  // Chunks start at different owners, so that chunks with few shards do not all burden rank 0.
+  return Rank{static_cast<std::uint32_t>((shard - chunks_[chunk].first_shard + chunk) % ranks_)};
+}
+
+std::size_t ChunkTable::largest_shard_bytes() const noexcept {
+  std::size_t largest = 0;
+  for (std::size_t shard = 0; shard < chunk_of_.size(); ++shard) {
+    largest = std::max(largest, shard_bytes(shard));
+  }
+  return largest;
+}
+
+}  // namespace stretto::exchange

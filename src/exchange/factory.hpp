@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/spi/device.hpp"
+#include "stretto/spi/exchange.hpp"
+#include "stretto/spi/transport.hpp"
+
+#include <cstddef>
+#include <memory>
+
+namespace stretto::exchange {
+
+struct OwnerOptions {
+  /// Chunks up to this size go in one hop from everyone to everyone; SIZE_MAX: all of them.
+  std::size_t one_hop_bytes = std::size_t{16} << 10;
+  /// Room for contributions of other ranks until all are there; at least one shard is always held.
+  std::size_t scratch_bytes = std::size_t{64} << 20;
+};
+
+/// Each shard goes to its owner, which adds in rank order and sends the sum to all; small chunks go
+/// in one hop.
+///
+/// Ownership: `transport` and `device` outlive the exchange.
+/// Cost:      2 hops; 2 (P - 1) / P of the chunk's bytes sent per rank; (P - 1) times in one hop.
+Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& transport,
+                                                           spi::Device& device,
+                                                           const OwnerOptions& options);
+
+}  // namespace stretto::exchange

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/owner.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace stretto::exchange {
+
+Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& transport,
+                                                           spi::Device& device,
+                                                           const OwnerOptions& options) {
+  STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
+  return std::make_unique<OwnerExchange>(transport, std::move(stream), device, options);
+}
+
+OwnerExchange::OwnerExchange(spi::Transport& transport,
+                             std::unique_ptr<spi::Stream> stream,
+                             spi::Device& device,
+                             const OwnerOptions& options)
+    : transport_(transport),
+      device_(device),
+      stream_(std::move(stream)),
+      options_(options),
+      ranks_(transport.size()),
+      lost_(transport.size(), false) {
+  traits_.name = options.one_hop_bytes == SIZE_MAX ? "one-hop" : "owner";
+  traits_.partial_chunks = true;
+  traits_.any_order = true;
+}
+
+Result<std::unique_ptr<spi::Buffer>> OwnerExchange::allocate_arena(spi::Device& device,
+                                                                   std::size_t bytes) {
+  return device.allocate(bytes);
+}
+
+Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
+                                std::uint64_t plan_hash,
+                                std::uint32_t epoch) {
+  if (!std::all_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return done(slot); })) {
+    return {StatusCode::kInvalidArgument, "the plan cannot change while shards are in flight"};
+  }
+  table_ = ChunkTable::make(chunks, ranks_, options_.one_hop_bytes);
+  plan_hash_ = plan_hash;
+  epoch_ = epoch;
+  const std::size_t shards = table_.shard_count();
+  slots_.assign(2 * shards, Slot{});
+  parts_.assign(2 * shards * ranks_, Part{});
+  sum_done_.clear();
+  sum_done_.resize(2 * shards);
+  owned_ = 0;
+  for (std::size_t shard = 0; shard < shards; ++shard) {
+    if (!reduces(shard)) {
+      continue;
+    }
+    ++owned_;
+    for (std::size_t parity = 0; parity < 2; ++parity) {
+      STRETTO_TRY_ASSIGN(sum_done_[2 * shard + parity], device_.make_event());
+    }
+  }
+  settled_ = {};
+  settled_[step_ & 1U] = owned_;  // the last step is over
+  want_block_.clear();
+  want_block_.reserve(2 * shards);
+  outgoing_ = FixedRing<Outgoing>(2 * shards * ranks_ + 1);
+  to_sum_ = FixedRing<std::uint32_t>(2 * shards + 1);
+  summing_ = FixedRing<std::uint32_t>(2 * shards + 1);
+  events_ = FixedRing<spi::ExchangeEvent>(4 * shards + 1);
+  return allocate_scratch();
+}
+
+Status OwnerExchange::allocate_scratch() {
+  // A multiple of 64 keeps every part aligned; with many ranks a float32 accumulator stands behind.
+  shard_capacity_ = (table_.largest_shard_bytes() + 63) / 64 * 64;
+  block_bytes_ = (ranks_ - 1) * shard_capacity_;
+  if (ranks_ > spi::kMaxSources) {
+    block_bytes_ += 2 * shard_capacity_;
+  }
+  std::size_t blocks = 0;
+  if (ranks_ > 1 && owned_ > 0) {
+    blocks = std::clamp(options_.scratch_bytes / std::max<std::size_t>(block_bytes_, 1),
+                        std::size_t{1},
+                        2 * owned_);
+  }
+  STRETTO_TRY_ASSIGN(scratch_, device_.allocate(blocks * block_bytes_));
+  free_blocks_.clear();
+  for (std::size_t block = blocks; block-- > 0;) {
+    free_blocks_.push_back(static_cast<std::int32_t>(block));
+  }
+  return {};
+}
+
+std::size_t OwnerExchange::shards_of(ChunkId chunk) const noexcept {
+  return table_.chunk(index_of(chunk)).shard_count;
+}
+
+spi::Exchange::ShardRange OwnerExchange::shard_range(ChunkId chunk,
+                                                     std::size_t shard) const noexcept {
+  return table_.range(index_of(chunk), shard);
+}
+
+Status OwnerExchange::check_submission(const spi::ChunkSubmission& submission,
+                                       std::size_t count) const {
+  const std::size_t chunk = index_of(submission.chunk);
+  if (chunk >= table_.chunk_count() || submission.first_shard > table_.chunk(chunk).shard_count ||
+      count > table_.chunk(chunk).shard_count - submission.first_shard) {
+    return {StatusCode::kInvalidArgument,
+            "chunk " + std::to_string(chunk) + " with these shards is not in the plan"};
+  }
+  if (submission.step < step_ || submission.step > step_ + 1) {
+    return {StatusCode::kInvalidArgument,
+            "step " + std::to_string(submission.step) + " was submitted after step " +
+                std::to_string(step_) + "; steps follow one another"};
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t shard = table_.chunk(chunk).first_shard + submission.first_shard + i;
+    const Slot& slot = slots_[slot_index(shard, submission.step)];
+    if (slot.submitted && slot.step == submission.step) {
+      return {StatusCode::kInvalidArgument,
+              "chunk " + std::to_string(chunk) + " was submitted twice in step " +
+                  std::to_string(submission.step)};
+    }
+  }
+  return {};
+}
+
+Status OwnerExchange::submit(const spi::ChunkSubmission& submission) {
+  STRETTO_TRY(error_);
+  const std::size_t chunk = index_of(submission.chunk);
+  std::size_t count = submission.shard_count;
+  if (count == 0 && chunk < table_.chunk_count()) {
+    count = table_.chunk(chunk).shard_count - submission.first_shard;
+  }
+  STRETTO_TRY(check_submission(submission, count));
+  if (submission.step > step_) {
+    step_ = submission.step;
+    // Nobody can be in the step after this one yet: it needs this rank's part of this one.
+    settled_[(step_ + 1) & 1U] = 0;
+    STRETTO_TRY(give_blocks());
+  }
+  // In rotation: rank r serves r + 1 first, so that the ranks do not all send to one.
+  const std::size_t turn = (index_of(transport_.rank()) + 1 + ranks_ - chunk % ranks_) % ranks_;
+  const std::size_t all = table_.chunk(chunk).shard_count;
+  for (std::size_t i = 0; i < all; ++i) {
+    const std::size_t shard = (turn + i) % all;
+    if (shard >= submission.first_shard && shard < submission.first_shard + count) {
+      STRETTO_TRY(submit_shard(submission, shard));
+    }
+  }
+  return send_waiting();
+}
+
+Status OwnerExchange::submit_shard(const spi::ChunkSubmission& submission, std::size_t shard) {
+  const std::size_t chunk = index_of(submission.chunk);
+  const std::size_t number = table_.chunk(chunk).first_shard + shard;
+  const std::size_t index = slot_index(number, submission.step);
+  Slot& slot = slots_[index];
+  if (slot.step != submission.step) {
+    open(index, submission.step);
+  }
+  const std::size_t offset =
+      table_.range(chunk, shard).first * size_of(table_.chunk(chunk).description.dtype);
+  slot.contribution = submission.samples == 0 ? nullptr : submission.contribution + offset;
+  slot.result = submission.result + offset;
+  slot.samples = submission.samples;
+  slot.priority = submission.priority;
+  slot.submitted = true;
+  slot.released = false;
+  if (ranks_ > 1) {
+    send_parts(index);
+  }
+  if (reduces(number)) {
+    reduce_if_complete(index);
+  }
+  return {};
+}
+
+void OwnerExchange::open(std::size_t index, std::uint64_t step) {
+  slots_[index] = Slot{};
+  slots_[index].step = step;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    part(index, rank) = Part{};
+  }
+}
+
+void OwnerExchange::reduce_if_complete(std::size_t index) {
+  Slot& slot = slots_[index];
+  if (slot.submitted && !slot.reducing && slot.arrived == ranks_ - 1) {
+    slot.reducing = true;
+    to_sum_.push(static_cast<std::uint32_t>(index));
+  }
+}
+
+Status OwnerExchange::post_waiting_sums() {
+  while (!to_sum_.empty()) {
+    const std::uint32_t index = to_sum_.front();
+    if (Status posted = post_sum(index); !posted.is_ok()) {
+      return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
+    }
+    STRETTO_TRY(stream_->record(*sum_done_[index]));
+    to_sum_.pop();
+    summing_.push(index);
+  }
+  return {};
+}
+
+Status OwnerExchange::post_sum(std::size_t index) {
+  Slot& slot = slots_[index];
+  const std::size_t shard = index / 2;
+  const std::size_t chunk = table_.chunk_of(shard);
+  const std::size_t own = index_of(transport_.rank());
+  spi::Operation sum;
+  sum.kind = spi::Operation::Kind::kWeightedSum;
+  sum.dtype = table_.chunk(chunk).description.dtype;
+  sum.element_count = table_.shard_bytes(shard) / size_of(sum.dtype);
+  sum.destination = slot.result;
+  if (ranks_ > spi::kMaxSources && slot.block >= 0) {
+    sum.accumulator = reinterpret_cast<float*>(scratch_->data() +
+                                               static_cast<std::size_t>(slot.block) * block_bytes_ +
+                                               (ranks_ - 1) * shard_capacity_);
+  }
+  slot.total_samples = slot.samples;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    slot.total_samples += rank == own ? 0 : part(index, rank).samples;
+  }
+  if (slot.total_samples == 0) {
+    sum.kind = spi::Operation::Kind::kZero;
+    return stream_->post(sum);
+  }
+  sum.scale = static_cast<float>(1.0 / static_cast<double>(slot.total_samples));
+  sum.finishes = false;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const std::uint64_t samples = rank == own ? slot.samples : part(index, rank).samples;
+    if (samples == 0) {
+      continue;  // whoever has no samples adds nothing, not even a zero
+    }
+    if (sum.source_count == spi::kMaxSources) {
+      STRETTO_TRY(stream_->post(sum));
+      sum.begins = false;
+      sum.source_count = 0;
+    }
+    sum.source[sum.source_count] = rank == own ? slot.contribution : scratch_of(index, rank).data();
+    sum.weight[sum.source_count] = static_cast<float>(samples);
+    ++sum.source_count;
+  }
+  sum.finishes = true;
+  return stream_->post(sum);
+}
+
+void OwnerExchange::collect_sums() {
+  while (!summing_.empty() && sum_done_[summing_.front()]->done()) {
+    const std::uint32_t index = summing_.front();
+    summing_.pop();
+    on_reduced(index);
+  }
+}
+
+void OwnerExchange::on_reduced(std::size_t index) {
+  Slot& slot = slots_[index];
+  settle(index);
+  if (slot.block >= 0) {
+    free_blocks_.push_back(slot.block);
+    slot.block = -1;
+  }
+  if (ranks_ > 1 && !table_.chunk(table_.chunk_of(index / 2)).one_hop) {
+    send_results(index);
+  }
+  arrive_home(index);
+}
+
+void OwnerExchange::arrive_home(std::size_t index) {
+  slots_[index].home = true;
+  report(index, spi::ExchangeEvent::Kind::kResult);
+  release_if_done(index);
+}
+
+void OwnerExchange::release_if_done(std::size_t index) {
+  Slot& slot = slots_[index];
+  if (slot.home && slot.sends_left == 0 && !slot.released) {
+    slot.released = true;
+    report(index, spi::ExchangeEvent::Kind::kReleased);
+  }
+}
+
+void OwnerExchange::report(std::size_t index, spi::ExchangeEvent::Kind kind) {
+  const Slot& slot = slots_[index];
+  const std::size_t chunk = table_.chunk_of(index / 2);
+  spi::ExchangeEvent event;
+  event.kind = kind;
+  event.step = slot.step;
+  event.chunk = ChunkId{static_cast<std::uint32_t>(chunk)};
+  event.first_shard = index / 2 - table_.chunk(chunk).first_shard;
+  event.shard_count = 1;
+  event.samples = slot.total_samples;
+  event.last = slot.last;
+  events_.push(event);
+}
+
+Result<std::size_t> OwnerExchange::poll(std::span<spi::ExchangeEvent> events) {
+  STRETTO_TRY(error_);
+  std::array<spi::TransportEvent, 64> moved;
+  auto count = transport_.poll(moved);
+  if (!count) {
+    error_ = count.error();
+    return fail(error_);
+  }
+  for (std::size_t i = 0; i < *count && error_.is_ok(); ++i) {
+    error_ = take(moved[i]);
+  }
+  const auto steps = {&OwnerExchange::post_waiting_sums, &OwnerExchange::send_waiting};
+  for (const auto step : steps) {
+    if (error_.is_ok()) {
+      error_ = (this->*step)();
+    }
+    collect_sums();
+  }
+  if (error_.is_ok()) {
+    error_ = give_blocks();
+  }
+  if (error_.is_ok()) {
+    error_ = send_waiting();
+  }
+  std::size_t reported = 0;
+  while (reported < events.size() && !events_.empty()) {
+    events[reported++] = events_.front();
+    events_.pop();
+  }
+  if (reported == 0 && !error_.is_ok()) {
+    return fail(error_);
+  }
+  return reported;
+}
+
+TimePoint OwnerExchange::next_due() const noexcept {
+  // Sums run on another thread may end without a sign on the transport's descriptor.
+  if (!summing_.empty() || !events_.empty()) {
+    return TimePoint::min();
+  }
+  return transport_.next_due();
+}
+
+std::vector<spi::PendingShard> OwnerExchange::pending() const {
+  std::vector<spi::PendingShard> list;
+  const std::size_t own = index_of(transport_.rank());
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    const Slot& slot = slots_[index];
+    if (!slot.submitted || slot.home) {
+      continue;
+    }
+    const std::size_t shard = index / 2;
+    const std::size_t chunk = table_.chunk_of(shard);
+    spi::PendingShard entry{slot.step,
+                            ChunkId{static_cast<std::uint32_t>(chunk)},
+                            shard - table_.chunk(chunk).first_shard,
+                            {}};
+    if (!reduces(shard)) {
+      entry.missing.push_back(table_.owner(shard));
+    } else {
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        if (rank != own && part(index, rank).state != Part::State::kArrived) {
+          entry.missing.push_back(Rank{static_cast<std::uint32_t>(rank)});
+        }
+      }
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace stretto::exchange

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exchange/chunk_table.hpp"
+#include "exchange/factory.hpp"
+#include "exchange/fixed_ring.hpp"
+
+#include "stretto/spi/exchange.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace stretto::exchange {
+
+/// The owner sums.
+///
+/// Let P be the ranks, S a shard, q its owner.  Each rank r announces its part of S to q and sends
+/// it when q has room; q waits until all P parts are there, computes
+///     result = round(scale * (n_0 g_0 + n_1 g_1 + ... + n_{P-1} g_{P-1})),  scale = 1 / (n_0 + ...
+///     )
+/// in float32 and in that order, and sends result to all.  In one hop every rank plays q for
+/// itself.
+///
+/// A shard has two slots, by the parity of the step: a rank that is done with step t may send parts
+/// of step t + 1 to an owner that still waits for another result of step t.  It cannot be further
+/// ahead, for step t + 1 cannot end without this owner's own part.
+///
+/// Scratch: parts of other ranks wait in blocks of P - 1 shards.  A shard gets a whole block or
+/// none, so that one that has a block needs nothing further; shards of step t + 1 get blocks only
+/// once all shards of step t have one.  So ranks that are ahead cannot starve one that is behind.
+///
+/// Threading: confined(progress).
+class OwnerExchange final : public spi::Exchange {
+ public:
+  OwnerExchange(spi::Transport& transport,
+                std::unique_ptr<spi::Stream> stream,
+                spi::Device& device,
+                const OwnerOptions& options);
+
+  const spi::ExchangeTraits& traits() const noexcept override { return traits_; }
+  Result<std::unique_ptr<spi::Buffer>> allocate_arena(spi::Device& device,
+                                                      std::size_t bytes) override;
+  Status configure(std::span<const spi::ChunkDescription> chunks,
+                   std::uint64_t plan_hash,
+                   std::uint32_t epoch) override;
+  std::size_t shards_of(ChunkId chunk) const noexcept override;
+  ShardRange shard_range(ChunkId chunk, std::size_t shard) const noexcept override;
+  Status submit(const spi::ChunkSubmission& submission) override;
+  Result<std::size_t> poll(std::span<spi::ExchangeEvent> events) override;
+  std::vector<spi::PendingShard> pending() const override;
+  int descriptor() const noexcept override { return transport_.descriptor(); }
+  TimePoint next_due() const noexcept override;
+
+ private:
+  /// What came of one rank's part of one shard in one step.
+  struct Part {
+    enum class State : std::uint8_t { kNone, kAnnounced, kAccepted, kArrived };
+    State state = State::kNone;
+    bool has_payload = false;
+    spi::MessageId message{0};
+    std::uint64_t samples = 0;
+  };
+
+  /// One shard in one step.
+  struct Slot {
+    std::uint64_t step = 0;
+    const std::byte* contribution = nullptr;
+    std::byte* result = nullptr;
+    std::uint64_t samples = 0;
+    std::uint64_t total_samples = 0;
+    std::uint32_t priority = 0;
+    std::uint32_t arrived = 0;     ///< parts of other ranks that are in place
+    std::uint32_t sends_left = 0;  ///< messages of this slot that may still be read
+    std::int32_t block = -1;       ///< of scratch
+    bool submitted = false;
+    bool wants_block = false;
+    bool settled = false;  ///< has a block, or needed none
+    bool reducing = false;
+    bool home = false;
+    bool released = true;
+    std::optional<Rank> last;
+  };
+
+  /// A message that waits for room in the transport.
+  struct Outgoing {
+    std::uint32_t slot = 0;
+    std::uint32_t peer = 0;
+    spi::Stage stage = spi::Stage::kContribution;
+  };
+
+  std::size_t slot_index(std::size_t shard, std::uint64_t step) const noexcept {
+    return 2 * shard + static_cast<std::size_t>(step & 1U);
+  }
+  Part& part(std::size_t slot, std::size_t rank) noexcept { return parts_[slot * ranks_ + rank]; }
+  const Part& part(std::size_t slot, std::size_t rank) const noexcept {
+    return parts_[slot * ranks_ + rank];
+  }
+  bool reduces(std::size_t shard) const noexcept {
+    return table_.chunk(table_.chunk_of(shard)).one_hop || table_.owner(shard) == transport_.rank();
+  }
+  bool done(const Slot& slot) const noexcept { return !slot.submitted || slot.released; }
+
+  Status allocate_scratch();
+  Status check_submission(const spi::ChunkSubmission& submission, std::size_t count) const;
+  Status submit_shard(const spi::ChunkSubmission& submission, std::size_t shard);
+  void open(std::size_t index, std::uint64_t step);
+  void send_parts(std::size_t index);
+  void send_results(std::size_t index);
+  Status send_waiting();
+  spi::MessageHeader header_of(std::size_t index, spi::Stage stage) const;
+
+  Status take(const spi::TransportEvent& event);
+  Status check_header(const spi::TransportEvent& event, std::size_t& shard) const;
+  Status on_announced(const spi::TransportEvent& event);
+  Status on_part_announced(const spi::TransportEvent& event, std::size_t shard);
+  Status on_result_announced(const spi::TransportEvent& event, std::size_t shard);
+  Status on_received(const spi::TransportEvent& event);
+  Status on_lost(Rank peer);
+  Status accept_part(std::size_t index, std::size_t rank);
+
+  Status give_blocks();
+  Status give_block(std::size_t index);
+  void settle(std::size_t index);
+  bool later(std::uint32_t a, std::uint32_t b) const noexcept;
+  std::span<std::byte> scratch_of(std::size_t index, std::size_t rank) const;
+  void reduce_if_complete(std::size_t index);
+  Status post_waiting_sums();
+  Status post_sum(std::size_t index);
+  void collect_sums();
+  void on_reduced(std::size_t index);
+  void arrive_home(std::size_t index);
+  void release_if_done(std::size_t index);
+  void report(std::size_t index, spi::ExchangeEvent::Kind kind);
+
+  spi::Transport& transport_;
+  spi::Device& device_;
+  std::unique_ptr<spi::Stream> stream_;
+  OwnerOptions options_;
+  spi::ExchangeTraits traits_;
+  std::size_t ranks_;
+
+  ChunkTable table_;
+  std::uint64_t plan_hash_ = 0;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t step_ = 0;                ///< the latest that this rank has submitted to
+  std::size_t owned_ = 0;                 ///< shards that this rank reduces
+  std::array<std::size_t, 2> settled_{};  ///< shards with `settled`, by parity of the step
+
+  std::vector<Slot> slots_;                            ///< [2 * shards]
+  std::vector<Part> parts_;                            ///< [2 * shards][ranks]
+  std::vector<std::unique_ptr<spi::Event>> sum_done_;  ///< [2 * shards], where this rank reduces
+  std::unique_ptr<spi::Buffer> scratch_;
+  std::size_t block_bytes_ = 0;
+  std::size_t shard_capacity_ = 0;  ///< bytes of one part in a block
+  std::vector<std::int32_t> free_blocks_;
+  std::vector<std::uint32_t> want_block_;  ///< slots, as a heap: earliest step, then priority first
+
+  FixedRing<Outgoing> outgoing_;
+  FixedRing<std::uint32_t> to_sum_;
+  FixedRing<std::uint32_t> summing_;
+  FixedRing<spi::ExchangeEvent> events_;
+  std::vector<bool> lost_;
+  Status error_;
+};
+
+}  // namespace stretto::exchange

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of OwnerExchange that speaks with the transport: what is sent, what comes, and where the
+// parts of other ranks wait.
+#include "exchange/owner.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace stretto::exchange {
+namespace {
+
+std::string name_of(Rank rank) {
+  return "rank " + std::to_string(index_of(rank));
+}
+
+}  // namespace
+
+spi::MessageHeader OwnerExchange::header_of(std::size_t index, spi::Stage stage) const {
+  const Slot& slot = slots_[index];
+  const std::size_t shard = index / 2;
+  const std::size_t chunk = table_.chunk_of(shard);
+  const spi::ChunkDescription& description = table_.chunk(chunk).description;
+  const bool is_result = stage == spi::Stage::kResult;
+  spi::MessageHeader header;
+  header.step = slot.step;
+  header.plan_hash = plan_hash_;
+  header.samples = is_result ? slot.total_samples : slot.samples;
+  header.element_count = table_.shard_bytes(shard) / size_of(description.dtype);
+  header.payload_bytes = header.samples == 0 && !is_result ? 0 : table_.shard_bytes(shard);
+  header.epoch = epoch_;
+  header.bucket = static_cast<std::uint32_t>(index_of(description.bucket));
+  header.chunk = static_cast<std::uint32_t>(chunk);
+  header.shard = static_cast<std::uint32_t>(shard - table_.chunk(chunk).first_shard);
+  // A result ends a chunk and a part only begins one, so results go first among equals.
+  header.priority = 2 * slot.priority + (is_result ? 0 : 1);
+  header.stage = stage;
+  header.dtype = description.dtype;
+  return header;
+}
+
+void OwnerExchange::send_parts(std::size_t index) {
+  const std::size_t shard = index / 2;
+  const auto own = static_cast<std::uint32_t>(index_of(transport_.rank()));
+  const auto ranks = static_cast<std::uint32_t>(ranks_);
+  if (table_.chunk(table_.chunk_of(shard)).one_hop) {
+    for (std::uint32_t i = 1; i < ranks; ++i) {
+      outgoing_.push({static_cast<std::uint32_t>(index), (own + i) % ranks, spi::Stage::kOneHop});
+      ++slots_[index].sends_left;
+    }
+  } else if (table_.owner(shard) != transport_.rank()) {
+    outgoing_.push({static_cast<std::uint32_t>(index),
+                    static_cast<std::uint32_t>(index_of(table_.owner(shard))),
+                    spi::Stage::kContribution});
+    ++slots_[index].sends_left;
+  }
+}
+
+void OwnerExchange::send_results(std::size_t index) {
+  const auto own = static_cast<std::uint32_t>(index_of(transport_.rank()));
+  const auto ranks = static_cast<std::uint32_t>(ranks_);
+  for (std::uint32_t i = 1; i < ranks; ++i) {
+    outgoing_.push({static_cast<std::uint32_t>(index), (own + i) % ranks, spi::Stage::kResult});
+    ++slots_[index].sends_left;
+  }
+}
+
+Status OwnerExchange::send_waiting() {
+  while (!outgoing_.empty()) {
+    const Outgoing& next = outgoing_.front();
+    const Slot& slot = slots_[next.slot];
+    const spi::MessageHeader header = header_of(next.slot, next.stage);
+    const std::byte* payload = next.stage == spi::Stage::kResult ? slot.result : slot.contribution;
+    const Status sent =
+        transport_.announce(Rank{next.peer}, header, {payload, header.payload_bytes}, next.slot);
+    if (sent.code() == StatusCode::kWouldBlock) {
+      return {};
+    }
+    STRETTO_TRY(sent);
+    outgoing_.pop();
+  }
+  return {};
+}
+
+Status OwnerExchange::take(const spi::TransportEvent& event) {
+  switch (event.kind) {
+    case spi::TransportEvent::Kind::kAnnounced:
+      return on_announced(event);
+    case spi::TransportEvent::Kind::kReceived:
+      return on_received(event);
+    case spi::TransportEvent::Kind::kSent:
+      --slots_[event.token].sends_left;
+      release_if_done(event.token);
+      return {};
+    case spi::TransportEvent::Kind::kPeerLost:
+      return on_lost(event.peer);
+  }
+  return {};
+}
+
+Status OwnerExchange::on_lost(Rank peer) {
+  lost_[index_of(peer)] = true;
+  const bool busy =
+      std::any_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return !done(slot); });
+  if (!busy) {
+    return {};  // it may have left in order; whoever sends to it will hear
+  }
+  return {StatusCode::kPeerLost, name_of(peer) + " closed its data connection"};
+}
+
+/// A header that does not fit the plan means another program, another plan or a broken peer:
+/// nothing of it is used.
+Status OwnerExchange::check_header(const spi::TransportEvent& event, std::size_t& shard) const {
+  const spi::MessageHeader& header = event.header;
+  const auto wrong = [&](const std::string& what) {
+    return Status(StatusCode::kCorruptWire,
+                  name_of(event.peer) + " sent a message of step " + std::to_string(header.step) +
+                      ", " + what + "; do all ranks run the same program with the same options?");
+  };
+  if (header.epoch != epoch_ || header.plan_hash != plan_hash_) {
+    return wrong("made for another plan or membership");
+  }
+  if (header.chunk >= table_.chunk_count() ||
+      header.shard >= table_.chunk(header.chunk).shard_count) {
+    return wrong("for a chunk that is not in the plan");
+  }
+  const ChunkTable::Chunk& chunk = table_.chunk(header.chunk);
+  shard = chunk.first_shard + header.shard;
+  const std::size_t bytes = table_.shard_bytes(shard);
+  const bool empty = header.samples == 0 && header.stage != spi::Stage::kResult;
+  if (header.dtype != chunk.description.dtype ||
+      header.element_count * size_of(header.dtype) != bytes ||
+      header.payload_bytes != (empty ? 0 : bytes)) {
+    return wrong("with another type or length than the plan");
+  }
+  const bool from_owner = header.stage == spi::Stage::kResult;
+  if (header.stage != spi::Stage::kContribution && header.stage != spi::Stage::kOneHop &&
+      !from_owner) {
+    return wrong("of an unknown stage");
+  }
+  if (from_owner != !reduces(shard) || (from_owner && table_.owner(shard) != event.peer) ||
+      (!from_owner && chunk.one_hop != (header.stage == spi::Stage::kOneHop))) {
+    return wrong("meant for another rank");
+  }
+  return {};
+}
+
+Status OwnerExchange::on_announced(const spi::TransportEvent& event) {
+  std::size_t shard = 0;
+  STRETTO_TRY(check_header(event, shard));
+  return event.header.stage == spi::Stage::kResult ? on_result_announced(event, shard)
+                                                   : on_part_announced(event, shard);
+}
+
+Status OwnerExchange::on_part_announced(const spi::TransportEvent& event, std::size_t shard) {
+  const std::uint64_t step = event.header.step;
+  const std::size_t index = slot_index(shard, step);
+  Slot& slot = slots_[index];
+  if (slot.step != step) {
+    if (step < step_ || step > step_ + 1 || !done(slot)) {
+      return {StatusCode::kCorruptWire,
+              name_of(event.peer) + " is at step " + std::to_string(step) + ", this rank at step " +
+                  std::to_string(step_) + "; that cannot be"};
+    }
+    open(index, step);
+  }
+  slot.priority = std::max(slot.priority, event.header.priority / 2);
+  Part& from = part(index, index_of(event.peer));
+  if (from.state != Part::State::kNone) {
+    return {StatusCode::kCorruptWire,
+            name_of(event.peer) + " sent its part of chunk " + std::to_string(event.header.chunk) +
+                " twice in step " + std::to_string(step)};
+  }
+  from.state = Part::State::kAnnounced;
+  from.message = event.message;
+  from.samples = event.header.samples;
+  from.has_payload = event.header.payload_bytes > 0;
+  if (!from.has_payload) {
+    from.state = Part::State::kAccepted;
+    return transport_.accept(event.peer, event.message, {});
+  }
+  if (slot.block >= 0) {
+    return accept_part(index, index_of(event.peer));
+  }
+  if (!slot.wants_block) {
+    slot.wants_block = true;
+    want_block_.push_back(static_cast<std::uint32_t>(index));
+    std::push_heap(want_block_.begin(),
+                   want_block_.end(),
+                   [this](std::uint32_t a, std::uint32_t b) { return later(a, b); });
+  }
+  return give_blocks();
+}
+
+bool OwnerExchange::later(std::uint32_t a, std::uint32_t b) const noexcept {
+  return std::pair(slots_[a].step, slots_[a].priority) >
+         std::pair(slots_[b].step, slots_[b].priority);
+}
+
+void OwnerExchange::settle(std::size_t index) {
+  Slot& slot = slots_[index];
+  if (!slot.settled) {
+    slot.settled = true;
+    ++settled_[slot.step & 1U];
+  }
+}
+
+Status OwnerExchange::give_blocks() {
+  while (!want_block_.empty() && !free_blocks_.empty()) {
+    const std::uint32_t index = want_block_.front();
+    Slot& slot = slots_[index];
+    if (slot.step > step_ && step_ > 0 && settled_[step_ & 1U] < owned_) {
+      return {};  // the step that is under way comes first
+    }
+    std::pop_heap(want_block_.begin(), want_block_.end(), [this](std::uint32_t a, std::uint32_t b) {
+      return later(a, b);
+    });
+    want_block_.pop_back();
+    slot.block = free_blocks_.back();
+    free_blocks_.pop_back();
+    slot.wants_block = false;
+    settle(index);
+    STRETTO_TRY(give_block(index));
+  }
+  return {};
+}
+
+Status OwnerExchange::give_block(std::size_t index) {
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (part(index, rank).state == Part::State::kAnnounced) {
+      STRETTO_TRY(accept_part(index, rank));
+    }
+  }
+  return {};
+}
+
+std::span<std::byte> OwnerExchange::scratch_of(std::size_t index, std::size_t rank) const {
+  const std::size_t own = index_of(transport_.rank());
+  const std::size_t place = rank < own ? rank : rank - 1;  // the own part needs none
+  return {scratch_->data() + static_cast<std::size_t>(slots_[index].block) * block_bytes_ +
+              place * shard_capacity_,
+          table_.shard_bytes(index / 2)};
+}
+
+Status OwnerExchange::accept_part(std::size_t index, std::size_t rank) {
+  Part& from = part(index, rank);
+  from.state = Part::State::kAccepted;
+  return transport_.accept(
+      Rank{static_cast<std::uint32_t>(rank)}, from.message, scratch_of(index, rank));
+}
+
+Status OwnerExchange::on_result_announced(const spi::TransportEvent& event, std::size_t shard) {
+  const Slot& slot = slots_[slot_index(shard, event.header.step)];
+  if (slot.step != event.header.step || !slot.submitted || slot.home) {
+    return {StatusCode::kCorruptWire,
+            name_of(event.peer) + " sent a result of step " + std::to_string(event.header.step) +
+                " that nobody waits for"};
+  }
+  return transport_.accept(event.peer, event.message, {slot.result, event.header.payload_bytes});
+}
+
+Status OwnerExchange::on_received(const spi::TransportEvent& event) {
+  const spi::MessageHeader& header = event.header;
+  const std::size_t shard = table_.chunk(header.chunk).first_shard + header.shard;
+  const std::size_t index = slot_index(shard, header.step);
+  Slot& slot = slots_[index];
+  if (header.stage == spi::Stage::kResult) {
+    slot.total_samples = header.samples;
+    arrive_home(index);
+    return {};
+  }
+  part(index, index_of(event.peer)).state = Part::State::kArrived;
+  slot.last = slot.submitted ? event.peer : transport_.rank();
+  ++slot.arrived;
+  reduce_if_complete(index);
+  return {};
+}
+
+}  // namespace stretto::exchange
