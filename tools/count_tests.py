@@ -40,7 +40,7 @@ def ctest_outcome(entry):
     if skipped is not None or entry.get("status") == "disabled":
         return "skipped", skipped.get("message", "") if skipped is not None else "disabled"
     failure = entry.find("failure")
-    return "failed", failure.get("message", "") if failure is not None else "see above"
+    return "failed", (failure is not None and failure.get("message")) or "see above"
 
 
 def collect(results):
