@@ -6,6 +6,7 @@
 #include "base/mutex.hpp"
 #include "rendezvous/gather_round.hpp"
 #include "rendezvous/health_bell.hpp"
+#include "rendezvous/join.hpp"
 #include "rendezvous/words.hpp"
 
 #include "stretto/group.hpp"
@@ -150,8 +151,8 @@ class InProcessGroup final : public Group, public spi::ControlPlane {
 
   Rank rank() const noexcept override { return Rank{static_cast<std::uint32_t>(options_.rank)}; }
   std::size_t size() const noexcept override { return options_.size; }
-  std::size_t local_rank() const noexcept override { return options_.rank; }
-  std::size_t local_size() const noexcept override { return options_.size; }
+  std::size_t local_rank() const noexcept override { return options_.local_rank; }
+  std::size_t local_size() const noexcept override { return options_.local_size; }
   const GroupOptions& options() const noexcept override { return options_; }
   bool is_in_process() const noexcept override { return true; }
   spi::ControlPlane& control() noexcept override { return *this; }
@@ -177,9 +178,7 @@ class InProcessGroup final : public Group, public spi::ControlPlane {
   GroupOptions options_;
 };
 
-}  // namespace
-
-std::vector<std::shared_ptr<Group>> Group::in_process(std::size_t size) {
+std::shared_ptr<Meeting> make_meeting(std::size_t size) {
   std::vector<HealthBell> bells;
   bells.reserve(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
@@ -187,7 +186,13 @@ std::vector<std::shared_ptr<Group>> Group::in_process(std::size_t size) {
     STRETTO_CHECK(bell.has_value() && "open files ran out");
     bells.push_back(std::move(*bell));
   }
-  const auto meeting = std::make_shared<Meeting>(size, std::move(bells));
+  return std::make_shared<Meeting>(size, std::move(bells));
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<Group>> Group::in_process(std::size_t size) {
+  const auto meeting = make_meeting(size);
   std::vector<std::shared_ptr<Group>> groups;
   for (std::size_t rank = 0; rank < size; ++rank) {
     GroupOptions options;
@@ -198,6 +203,10 @@ std::vector<std::shared_ptr<Group>> Group::in_process(std::size_t size) {
     groups.push_back(std::make_shared<InProcessGroup>(meeting, std::move(options)));
   }
   return groups;
+}
+
+std::shared_ptr<Group> rendezvous::make_group_of_one(const GroupOptions& options) {
+  return std::make_shared<InProcessGroup>(make_meeting(1), options);
 }
 
 }  // namespace stretto
