@@ -46,6 +46,7 @@ class ConditionVariable {
     condition_.wait_until(lock, when);
     lock.release();
   }
+  void notify_one() noexcept { condition_.notify_one(); }
   void notify_all() noexcept { condition_.notify_all(); }
 
  private:

@@ -61,7 +61,11 @@ class Event {
 /// Runs operations in posting order, beside the thread that posts.
 ///
 /// Threading: confined(one thread at a time posts).    Blocking: never, except where stated.
-/// Ownership: memory named by an operation stays valid until an event recorded behind it is done.
+/// Ownership: memory named by an operation stays valid until an event recorded behind it is done,
+///            or the stream is gone.  Destroying a stream gives up what has not begun; events
+///            recorded behind that are never done.
+/// Errors:    kWouldBlock, poll events and repeat; kInvalidArgument for an operation that makes no
+///            sense, or an event that another kind of device made.
 class Stream {
  public:
   Stream() = default;
@@ -69,7 +73,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   virtual ~Stream() = default;
 
-  /// Posts an operation.  Errors: kWouldBlock, poll events and repeat.
+  /// Posts an operation.
   virtual Status post(const Operation& operation) = 0;
   /// Marks this point: `event` is done when all that was posted before is done.
   virtual Status record(Event& event) = 0;
@@ -77,6 +81,9 @@ class Stream {
   virtual Status wait_for(Event& event) = 0;
   /// A descriptor that becomes readable when recorded events get done; -1 if work is done at once.
   virtual int descriptor() const noexcept = 0;
+  /// Makes the descriptor unreadable until another recorded event gets done.  Call it after waking
+  /// up and before asking events, never between asking and sleeping: then no wake-up is lost.
+  virtual void drain() noexcept {}
 };
 
 /// Memory of a device.

@@ -2,6 +2,7 @@
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/factory.hpp"
 #include "device/cpu/inline_stream.hpp"
+#include "device/cpu/threaded_stream.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -36,7 +37,10 @@ class CpuDevice final : public spi::Device {
   bool host_accessible() const noexcept override { return true; }
 
   Result<std::unique_ptr<spi::Stream>> make_stream() override {
-    return std::make_unique<InlineStream>();
+    if (threads_ == 0) {
+      return std::make_unique<InlineStream>();
+    }
+    return ThreadedStream::make(threads_);
   }
 
   Result<std::unique_ptr<spi::Event>> make_event() override { return std::make_unique<CpuEvent>(); }

@@ -22,8 +22,6 @@ class CpuEvent final : public spi::Event {
 
   /// Begins a new record and returns its ticket.
   std::uint64_t record() noexcept { return recorded_.fetch_add(1, std::memory_order_acq_rel) + 1; }
-  /// Takes a record back that could not be posted.  Only by who made it, before any other.
-  void unrecord() noexcept { recorded_.fetch_sub(1, std::memory_order_acq_rel); }
   /// The record that a wait posted now has to wait for.
   std::uint64_t last_record() const noexcept { return recorded_.load(std::memory_order_acquire); }
   /// Whether this record, or a later one, is done.
