@@ -174,6 +174,9 @@ void Spoke::on_notice(FrameKind kind, const Notice& notice) {
       desk_.awaiting(notice.text);
       return;
     case FrameKind::kLost:
+      if (notice.number == options_.rank && gave_up_) {
+        return;  // this rank's own news
+      }
       desk_.lost({StatusCode::kPeerLost, notice.text});
       return;
     case FrameKind::kMissing:
@@ -225,6 +228,7 @@ void Spoke::on_ask_missing(std::uint64_t sequence) {
 }
 
 void Spoke::on_abort(const std::string& text) {
+  gave_up_ = true;
   tell(encode(FrameKind::kAbort, Notice{options_.rank, text}));
 }
 

@@ -34,6 +34,7 @@ class Spoke final : public StarPlane {
   void tell(SharedFrame frame);
 
   Connection* hub_ = nullptr;  // until it is lost or has left
+  bool gave_up_ = false;
   TimePoint next_beat_ = Clock::now();
 };
 

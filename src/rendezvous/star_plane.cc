@@ -83,6 +83,10 @@ void StarPlane::leave() noexcept {
 
 void StarPlane::run() {
   pthread_setname_np(pthread_self(), "stretto-control");
+  // The greeting may have read frames that follow it.
+  for (auto& [key, connection] : connections_) {
+    serve(*connection, Clock::now());
+  }
   bool running = true;
   while (running) {
     wait_for_events();
