@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/peer_flow.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace stretto::transport {
+namespace {
+
+// A correct sender stops at the first; only rubbish reaches the second.
+constexpr std::size_t kMaxOpenSends = std::size_t{1} << 18;
+constexpr std::size_t kMaxOpenReceives = std::size_t{1} << 20;
+
+std::string message_text(std::uint64_t message) {
+  return "message " + std::to_string(message);
+}
+
+}  // namespace
+
+bool UrgencyHeap::later(const Entry& a, const Entry& b) noexcept {
+  return a.priority != b.priority ? a.priority > b.priority : a.message > b.message;
+}
+
+void UrgencyHeap::push(std::uint32_t priority, std::uint64_t message) {
+  entries_.push_back({priority, message});
+  std::push_heap(entries_.begin(), entries_.end(), later);
+}
+
+void UrgencyHeap::pop() {
+  std::pop_heap(entries_.begin(), entries_.end(), later);
+  entries_.pop_back();
+}
+
+ReceiveFlow::ReceiveFlow(const FlowOptions& options)
+    : window_(options.window_bytes),
+      fragment_(std::min(
+          {options.fragment_bytes, options.window_bytes, std::size_t{kMaxFragmentBytes}})) {}
+
+Status ReceiveFlow::announced(std::uint64_t message, const spi::MessageHeader& header) {
+  if (message != last_announced_ + 1) {
+    return {
+        StatusCode::kCorruptWire,
+        "an announcement of " + message_text(message) + " after " + message_text(last_announced_)};
+  }
+  if (messages_.size() >= kMaxOpenReceives) {
+    return {StatusCode::kCorruptWire, "more announcements than anybody has a use for"};
+  }
+  last_announced_ = message;
+  messages_.insert(message, Incoming{.header = header});
+  return {};
+}
+
+Result<std::optional<spi::MessageHeader>> ReceiveFlow::accept(std::uint64_t message,
+                                                              std::span<std::byte> buffer) {
+  Incoming* const incoming = messages_.find(message);
+  if (incoming == nullptr || incoming->accepted) {
+    return fail(StatusCode::kInvalidArgument,
+                message_text(message) + " was not announced, or was accepted before");
+  }
+  if (buffer.size() != incoming->header.payload_bytes) {
+    return fail(StatusCode::kInvalidArgument,
+                "the buffer has " + std::to_string(buffer.size()) + " bytes; " +
+                    message_text(message) + " brings " +
+                    std::to_string(incoming->header.payload_bytes));
+  }
+  if (buffer.empty()) {
+    const std::optional<spi::MessageHeader> header = incoming->header;
+    messages_.erase(message);
+    return header;
+  }
+  incoming->accepted = true;
+  incoming->buffer = buffer.data();
+  grantable_.push(incoming->header.priority, message);
+  ++accepted_;
+  return std::optional<spi::MessageHeader>();
+}
+
+std::optional<ReceiveFlow::Grant> ReceiveFlow::next_grant() {
+  if (grantable_.empty()) {
+    return std::nullopt;
+  }
+  const std::uint64_t message = grantable_.top();
+  Incoming& incoming = *messages_.find(message);
+  const std::uint64_t left = incoming.header.payload_bytes - incoming.granted;
+  const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(fragment_, left));
+  if (outstanding_ + piece > window_) {
+    return std::nullopt;
+  }
+  outstanding_ += piece;
+  incoming.granted += piece;
+  if (incoming.granted == incoming.header.payload_bytes) {
+    grantable_.pop();
+  }
+  return Grant{message, incoming.granted};
+}
+
+Result<std::byte*> ReceiveFlow::begin_data(const FrameHead& head) {
+  Incoming* const incoming = messages_.find(head.message);
+  if (incoming == nullptr) {
+    return fail(StatusCode::kCorruptWire, "data of unknown " + message_text(head.message));
+  }
+  if (head.offset != incoming->received || head.length > incoming->granted - incoming->received) {
+    return fail(StatusCode::kCorruptWire,
+                "data of " + message_text(head.message) + " at " + std::to_string(head.offset) +
+                    " of length " + std::to_string(head.length) + ", where " +
+                    std::to_string(incoming->received) + " have come and " +
+                    std::to_string(incoming->granted) + " were granted");
+  }
+  return incoming->buffer + head.offset;
+}
+
+std::optional<spi::MessageHeader> ReceiveFlow::received(std::uint64_t message, std::size_t bytes) {
+  Incoming& incoming = *messages_.find(message);
+  outstanding_ -= bytes;
+  incoming.received += bytes;
+  if (incoming.received != incoming.header.payload_bytes) {
+    return std::nullopt;
+  }
+  const std::optional<spi::MessageHeader> header = incoming.header;
+  messages_.erase(message);
+  --accepted_;
+  return header;
+}
+
+SendFlow::SendFlow(const FlowOptions& options)
+    : fragment_(std::min(options.fragment_bytes, std::size_t{kMaxFragmentBytes})) {}
+
+bool SendFlow::has_room() const noexcept {
+  return messages_.size() < kMaxOpenSends;
+}
+
+std::uint64_t SendFlow::add(std::uint32_t priority,
+                            std::span<const std::byte> payload,
+                            std::uint64_t token) {
+  const std::uint64_t number = ++last_number_;
+  if (!payload.empty()) {
+    messages_.insert(number,
+                     Outgoing{.payload = payload.data(),
+                              .size = payload.size(),
+                              .token = token,
+                              .priority = priority});
+  }
+  return number;
+}
+
+Status SendFlow::granted(const FrameHead& head) {
+  Outgoing* const outgoing = messages_.find(head.message);
+  if (outgoing == nullptr) {
+    return {StatusCode::kCorruptWire, "a grant for unknown " + message_text(head.message)};
+  }
+  if (head.offset <= outgoing->granted || head.offset > outgoing->size) {
+    return {StatusCode::kCorruptWire,
+            "a grant of " + message_text(head.message) + " up to " + std::to_string(head.offset) +
+                ", where " + std::to_string(outgoing->granted) + " were granted of " +
+                std::to_string(outgoing->size)};
+  }
+  moving_ += outgoing->granted == 0 ? 1 : 0;
+  if (outgoing->sent == outgoing->granted) {
+    sendable_.push(outgoing->priority, head.message);
+  }
+  outgoing->granted = head.offset;
+  return {};
+}
+
+std::optional<SendFlow::Fragment> SendFlow::next_fragment() {
+  if (sendable_.empty()) {
+    return std::nullopt;
+  }
+  const std::uint64_t message = sendable_.top();
+  Outgoing& outgoing = *messages_.find(message);
+  const auto length = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(fragment_, outgoing.granted - outgoing.sent));
+  Fragment fragment;
+  fragment.head = {FrameType::kData, length, message, outgoing.sent};
+  fragment.data = outgoing.payload + outgoing.sent;
+  fragment.token = outgoing.token;
+  outgoing.sent += length;
+  fragment.is_last = outgoing.sent == outgoing.size;
+  if (outgoing.sent == outgoing.granted) {
+    sendable_.pop();
+  }
+  if (fragment.is_last) {
+    messages_.erase(message);
+    --moving_;
+  }
+  return fragment;
+}
+
+}  // namespace stretto::transport

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/tcp/message_table.hpp"
+#include "transport/wire.hpp"
+
+#include "stretto/spi/transport.hpp"
+#include "stretto/status.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace stretto::transport {
+
+// What may move between two ranks, without sockets: the receiver grants bytes of accepted messages,
+// the sender cuts granted bytes into fragments.  A grant is given only against bytes that have a
+// buffer, and every granted byte arrives without any further decision, so the window always comes
+// back: whatever the schedule, accepted messages drain.
+
+/// How much moves at a time.
+struct FlowOptions {
+  std::size_t window_bytes = std::size_t{256} << 10;   ///< granted and not received, per peer
+  std::size_t fragment_bytes = std::size_t{64} << 10;  ///< unit of granting and of interleaving
+};
+
+/// Messages by urgency: smaller priority first, then the one announced earlier.
+///
+/// Threading: thread-compatible.
+class UrgencyHeap {
+ public:
+  UrgencyHeap() { entries_.reserve(256); }
+  bool empty() const noexcept { return entries_.empty(); }
+  std::uint64_t top() const noexcept { return entries_.front().message; }
+  void push(std::uint32_t priority, std::uint64_t message);
+  void pop();
+
+ private:
+  struct Entry {
+    std::uint32_t priority;
+    std::uint64_t message;
+  };
+  static bool later(const Entry& a, const Entry& b) noexcept;
+  std::vector<Entry> entries_;
+};
+
+/// What one peer sends to this rank.
+///
+/// Threading: thread-compatible.
+class ReceiveFlow {
+ public:
+  explicit ReceiveFlow(const FlowOptions& options);
+
+  /// Errors: kCorruptWire if the number is not the next one, or far too many are open.
+  Status announced(std::uint64_t message, const spi::MessageHeader& header);
+
+  /// Takes a buffer; a message without payload is complete at once and its header is returned.
+  ///
+  /// Errors: kInvalidArgument.
+  Result<std::optional<spi::MessageHeader>> accept(std::uint64_t message,
+                                                   std::span<std::byte> buffer);
+
+  struct Grant {
+    std::uint64_t message = 0;
+    std::uint64_t up_to = 0;
+  };
+  /// Grants one fragment of the most urgent message, if the window has room for it.
+  std::optional<Grant> next_grant();
+
+  /// Where the payload of a data frame goes.
+  ///
+  /// Errors: kCorruptWire for bytes that were not granted, or out of order.
+  Result<std::byte*> begin_data(const FrameHead& head);
+
+  /// Counts bytes that lie in place; returns the header of a message that is thereby complete.
+  std::optional<spi::MessageHeader> received(std::uint64_t message, std::size_t bytes);
+
+  /// Messages that were accepted and are not complete.
+  std::size_t accepted() const noexcept { return accepted_; }
+  /// Messages that were announced and are not complete.
+  std::size_t open() const noexcept { return messages_.size(); }
+  /// Bytes that were granted and have not come.
+  std::size_t outstanding() const noexcept { return outstanding_; }
+
+ private:
+  struct Incoming {
+    spi::MessageHeader header;
+    std::byte* buffer = nullptr;
+    std::uint64_t granted = 0;
+    std::uint64_t received = 0;
+    bool accepted = false;
+  };
+
+  const std::size_t window_;
+  const std::size_t fragment_;
+  MessageTable<Incoming> messages_;
+  UrgencyHeap grantable_;
+  std::uint64_t last_announced_ = 0;
+  std::size_t accepted_ = 0;
+  std::size_t outstanding_ = 0;
+};
+
+/// What this rank sends to one peer.
+///
+/// Threading: thread-compatible.
+class SendFlow {
+ public:
+  explicit SendFlow(const FlowOptions& options);
+
+  /// Whether another message finds room.
+  bool has_room() const noexcept;
+  /// Numbers a message and waits for its grants; one without payload is only numbered.
+  std::uint64_t add(std::uint32_t priority,
+                    std::span<const std::byte> payload,
+                    std::uint64_t token);
+
+  /// Takes a grant.
+  ///
+  /// Errors: kCorruptWire for an unknown message, no progress, or more than there is.
+  Status granted(const FrameHead& head);
+
+  struct Fragment {
+    FrameHead head;
+    const std::byte* data = nullptr;
+    std::uint64_t token = 0;
+    bool is_last = false;
+  };
+  /// Cuts the next fragment of the most urgent message that has a grant; the caller sends it.
+  std::optional<Fragment> next_fragment();
+
+  bool has_fragment() const noexcept { return !sendable_.empty(); }
+  /// Messages that the peer has begun to let come and that are not wholly cut.
+  std::size_t moving() const noexcept { return moving_; }
+  /// Messages that are not wholly cut.
+  std::size_t open() const noexcept { return messages_.size(); }
+
+ private:
+  struct Outgoing {
+    const std::byte* payload = nullptr;
+    std::uint64_t size = 0;
+    std::uint64_t token = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t sent = 0;
+    std::uint32_t priority = 0;
+  };
+
+  const std::size_t fragment_;
+  MessageTable<Outgoing> messages_;
+  UrgencyHeap sendable_;
+  std::uint64_t last_number_ = 0;
+  std::size_t moving_ = 0;
+};
+
+}  // namespace stretto::transport
