@@ -57,7 +57,8 @@ inline bool sleep_for_work(std::span<const std::unique_ptr<Endpoint>> endpoints,
     }
     due = std::min(due, endpoint->transport().next_due());
   }
-  const auto wait = std::max(due - Clock::now(), Clock::duration::zero());
+  const TimePoint now = Clock::now();
+  const auto wait = std::max(due, now) - now;
   timespec timeout{};
   timeout.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(wait).count();
   timeout.tv_nsec =
