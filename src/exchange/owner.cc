@@ -353,6 +353,7 @@ std::vector<spi::PendingShard> OwnerExchange::pending() const {
     spi::PendingShard entry{slot.step,
                             ChunkId{static_cast<std::uint32_t>(chunk)},
                             shard - table_.chunk(chunk).first_shard,
+                            reduces(shard),
                             {}};
     if (!reduces(shard)) {
       entry.missing.push_back(table_.owner(shard));

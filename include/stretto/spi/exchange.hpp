@@ -55,6 +55,8 @@ struct PendingShard {
   std::uint64_t step = 0;
   ChunkId chunk{0};
   std::size_t shard = 0;
+  bool reduced_here = false;  ///< `missing` owe their parts; else `missing` is the owner, who may wait
+                              ///< for others itself
   std::vector<Rank> missing;
 };
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/board.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace stretto::engine {
+namespace {
+
+double milliseconds(TimePoint::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+std::uint32_t Signal::enter() noexcept {
+  // Pairs with notify: both are read-modify-writes, so one of the two threads sees the other.
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  return version_.load(std::memory_order_seq_cst);
+}
+
+void Signal::leave() noexcept {
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Signal::sleep(std::uint32_t seen, Deadline deadline) noexcept {
+  const auto left = deadline.left();
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
+  static_cast<void>(
+      ::syscall(SYS_futex, &version_, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0));
+}
+
+void Signal::notify() noexcept {
+  version_.fetch_add(1, std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_seq_cst) > 0) {
+    static_cast<void>(
+        ::syscall(SYS_futex, &version_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0));
+  }
+}
+
+void Intervals::add(Interval interval) noexcept {
+  if (count_ == items_.size()) {
+    items_[count_ - 1].end = interval.end;
+    return;
+  }
+  items_[count_++] = interval;
+}
+
+double Intervals::total_ms() const noexcept {
+  double total = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    total += milliseconds(items_[i].end - items_[i].begin);
+  }
+  return total;
+}
+
+double Intervals::overlap_ms(const Intervals& a, const Intervals& b) noexcept {
+  double total = 0;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.count_ && j < b.count_) {
+    const Interval& x = a.items_[i];
+    const Interval& y = b.items_[j];
+    const TimePoint begin = std::max(x.begin, y.begin);
+    const TimePoint end = std::min(x.end, y.end);
+    if (end > begin) {
+      total += milliseconds(end - begin);
+    }
+    (x.end < y.end ? i : j) += 1;
+  }
+  return total;
+}
+
+void Board::fail(const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.is_ok()) {
+      return;
+    }
+    failure_ = status;
+  }
+  failed.store(true, std::memory_order_release);
+  changed.notify();
+}
+
+Status Board::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+}  // namespace stretto::engine

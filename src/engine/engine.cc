@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stretto/engine.hpp"
+
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "engine/agreement.hpp"
+#include "engine/engine_impl.hpp"
+#include "registry/registry.hpp"
+#include "schedule/plan.hpp"
+#include "trace/chrome_writer.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+namespace stretto {
+
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<Group> group,
+                                               const EngineOptions& options) {
+  STRETTO_TRY(options.validate());
+  if (group == nullptr) {
+    return fail(StatusCode::kInvalidArgument, "an engine needs a group; call Group::join first");
+  }
+  return std::make_unique<engine::EngineImpl>(std::move(group), options);
+}
+
+namespace engine {
+namespace {
+
+constexpr std::uint32_t kEpoch = 1;
+constexpr std::size_t kTraceSpans = std::size_t{1} << 18;
+constexpr std::uint64_t kPassBits = 16;
+constexpr auto kGrace = std::chrono::seconds(3);  // for the progress thread to say what was missing
+
+double milliseconds(TimePoint::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+EngineImpl::~EngineImpl() {
+  progress_.reset();
+  write_trace();
+}
+
+Result<ParameterId> EngineImpl::add_parameter(ParameterSpec spec) {
+  if (committed_) {
+    return fail(StatusCode::kInvalidArgument,
+                "parameter " + spec.name + " came after commit; add all before");
+  }
+  if (spec.name.empty()) {
+    return fail(StatusCode::kInvalidArgument,
+                "a parameter needs a name; errors would name nothing");
+  }
+  for (const ParameterSpec& other : specs_) {
+    if (other.name == spec.name) {
+      return fail(StatusCode::kInvalidArgument,
+                  "there are two parameters with the name " + spec.name);
+    }
+  }
+  for (const std::int64_t length : spec.shape) {
+    if (length < 0) {
+      return fail(StatusCode::kInvalidArgument,
+                  "parameter " + spec.name + " has the shape " + to_string(spec.shape));
+    }
+  }
+  specs_.push_back(std::move(spec));
+  ++users_;
+  return ParameterId{static_cast<std::uint32_t>(users_ - 1)};
+}
+
+Status EngineImpl::commit() {
+  if (committed_) {
+    return {StatusCode::kInvalidArgument, "commit was called twice"};
+  }
+  specs_.push_back({"stretto.footer",
+                    {static_cast<std::int64_t>(Stepper::kFlags + users_)},
+                    DType::kFloat32,
+                    Rule::kRankMean});
+  const Deadline deadline = Deadline::after(group_->options().timeout);
+  Status agreed = agree_on_parameters(group_->control(), specs_, options_, deadline);
+  if (agreed.is_ok()) {
+    agreed = build();
+  }
+  if (!agreed.is_ok()) {
+    specs_.pop_back();
+    group_->control().abort(agreed);
+    return agreed;
+  }
+  committed_ = true;
+  progress_->start();
+  return {};
+}
+
+Status EngineImpl::build() {
+  layout_ = schedule::make_layout(specs_);
+  STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options_));
+  STRETTO_TRY_ASSIGN(device_, registry::make_device(options_));
+  STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*transport_, *device_, options_));
+  STRETTO_TRY_ASSIGN(contributions_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
+  STRETTO_TRY_ASSIGN(results_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
+  board_ = std::make_unique<Board>(specs_.size());
+  fired_ = std::vector<std::atomic<std::uint64_t>>(specs_.size());
+  if (!options_.trace_file.empty()) {
+    progress_trace_ = trace::Recorder(kTraceSpans);
+    training_trace_ = trace::Recorder(kTraceSpans / 16);
+  }
+  if (!options_.metrics_file.empty()) {
+    metrics_.reset(std::fopen(options_.metrics_file.c_str(), "a"));
+    if (metrics_ == nullptr) {
+      log(LogLevel::kWarning,
+          "cannot write metrics to " + options_.metrics_file + ": " + std::strerror(errno) +
+              "; training goes on without them");
+    }
+  }
+  StepperParts parts;
+  parts.parameters = specs_;
+  parts.layout = &layout_;
+  parts.exchange = exchange_.get();
+  parts.transport = transport_.get();
+  parts.device = device_.get();
+  parts.contributions = contributions_->data();
+  parts.results = results_->data();
+  parts.board = board_.get();
+  parts.recorder = &progress_trace_;
+  parts.options = options_;
+  parts.rank = group_->rank();
+  STRETTO_TRY_ASSIGN(auto stepper, Stepper::make(parts));
+  STRETTO_TRY(
+      stepper->set_plan(schedule::make_plan(layout_, {}, options_.chunk_bytes), {}, kEpoch));
+  ProgressThread::Parts thread;
+  thread.stepper = std::move(stepper);
+  thread.exchange = exchange_.get();
+  thread.control = &group_->control();
+  thread.board = board_.get();
+  // Each parameter once per backward pass; a second pass begins when the first has been taken over.
+  thread.queue_capacity = 4 * specs_.size() + 64;
+  thread.may_spin = 2 * group_->local_size() < std::thread::hardware_concurrency();
+  STRETTO_TRY_ASSIGN(progress_, ProgressThread::make(std::move(thread)));
+  return {};
+}
+
+std::byte* EngineImpl::place(const spi::Buffer& arena, ParameterId id) const noexcept {
+  const schedule::Layout::Place& place = layout_.places[index_of(id)];
+  const schedule::Layout::Bucket& bucket = layout_.buckets[index_of(place.bucket)];
+  return arena.data() + bucket.first_byte + place.first_element * size_of(bucket.dtype);
+}
+
+std::byte* EngineImpl::gradient_slot(ParameterId id) noexcept {
+  return place(*contributions_, id);
+}
+
+std::byte* EngineImpl::result(ParameterId id) noexcept {
+  return place(*results_, id);
+}
+
+Status EngineImpl::check_usable(const char* call) const {
+  if (!committed_) {
+    return {StatusCode::kInvalidArgument, std::string(call) + " was called before commit"};
+  }
+  if (closed_) {
+    return {StatusCode::kInvalidArgument, std::string(call) + " was called after shutdown"};
+  }
+  if (board_->failed.load(std::memory_order_acquire)) {
+    return board_->failure();
+  }
+  return {};
+}
+
+Status EngineImpl::begin_step(const StepOptions& options) {
+  return begin(options, false);
+}
+
+Status EngineImpl::begin(const StepOptions& options, bool broadcast) {
+  STRETTO_TRY(check_usable("begin_step"));
+  if (in_step_) {
+    return {StatusCode::kInvalidArgument,
+            "begin_step was called in step " + std::to_string(step_) + "; call finish_step first"};
+  }
+  if (options.backward_passes == 0 || options.backward_passes >= (1U << kPassBits)) {
+    return {StatusCode::kInvalidArgument, "backward_passes must be from 1 to 65535"};
+  }
+  const TimePoint now = Clock::now();
+  waits_.clear();
+  step_began_ = step_ == 0 || broadcast ? now : last_end_;
+  if (replan_) {
+    STRETTO_TRY(replan());
+    waits_.add({now, Clock::now()});
+  }
+  ++step_;
+  step_options_ = options;
+  pass_.store(0, std::memory_order_relaxed);
+  in_step_ = true;
+  Command command;
+  command.kind = Command::Kind::kBegin;
+  command.step = step_;
+  command.samples = options.samples;
+  command.broadcast = broadcast;
+  command.ended = options.ended;
+  command.when = now;
+  return progress_->push(command);
+}
+
+/// Takes rank 0's order of gradients and cuts the arena anew.  Nobody is in flight: a rank enters
+/// begin_step only when its step has ended, and the agreement ends only when all have parked.
+Status EngineImpl::replan() {
+  replan_ = false;
+  Command park;
+  park.kind = Command::Kind::kPark;
+  STRETTO_TRY(progress_->push(park));
+  STRETTO_TRY(wait_until([&] { return board_->parked.load(std::memory_order_acquire) == 1; }));
+  Stepper& stepper = progress_->stepper();
+  STRETTO_TRY_ASSIGN(
+      auto order,
+      agree_on_order(group_->control(), stepper.seen_order(), Deadline::after(options_.timeout)));
+  order.push_back(static_cast<std::uint32_t>(users_));  // the footer comes last
+  const auto plan = schedule::make_plan(layout_, order, options_.chunk_bytes);
+  STRETTO_TRY(stepper.set_plan(plan, order, kEpoch));
+  Command resume;
+  resume.kind = Command::Kind::kResume;
+  return progress_->push(resume);
+}
+
+Status EngineImpl::next_backward() {
+  STRETTO_TRY(check_usable("next_backward"));
+  const std::uint32_t pass = pass_.load(std::memory_order_relaxed) + 1;
+  if (!in_step_ || pass >= step_options_.backward_passes) {
+    return {StatusCode::kInvalidArgument,
+            "step " + std::to_string(step_) + " has " +
+                std::to_string(step_options_.backward_passes) +
+                " backward passes; there is no next"};
+  }
+  pass_.store(pass, std::memory_order_release);
+  return {};
+}
+
+Status EngineImpl::ready(ParameterId id, const std::byte* gradient, spi::Event* produced) {
+  if (board_ == nullptr || board_->failed.load(std::memory_order_acquire) || !in_step_) {
+    STRETTO_TRY(check_usable("ready"));
+    return {StatusCode::kInvalidArgument,
+            "ready was called outside of a step; call begin_step first"};
+  }
+  if (index_of(id) >= users_) {
+    return {StatusCode::kInvalidArgument, "there is no parameter " + std::to_string(index_of(id))};
+  }
+  const std::uint32_t pass = pass_.load(std::memory_order_acquire);
+  const std::uint64_t stamp = (step_ << kPassBits) + pass + 1;
+  if (fired_[index_of(id)].exchange(stamp, std::memory_order_relaxed) == stamp) {
+    const Status twice(
+        StatusCode::kInvalidArgument,
+        "step " + std::to_string(step_) + ": the gradient of " + specs_[index_of(id)].name +
+            " was ready a second time after it was sent; if a step has several backward "
+            "passes, say so in begin_step");
+    board_->fail(twice);
+    group_->control().abort(twice);
+    return twice;
+  }
+  Command command;
+  command.kind = Command::Kind::kReady;
+  command.last_pass = pass + 1 == step_options_.backward_passes;
+  command.parameter = static_cast<std::uint32_t>(index_of(id));
+  command.gradient = gradient;
+  command.produced = produced;
+  command.when = Clock::now();
+  return progress_->push(command);
+}
+
+template <typename Condition>
+Status EngineImpl::wait_until(Condition condition) {
+  const auto over = [&] { return condition() || board_->failed.load(std::memory_order_acquire); };
+  if (!board_->changed.wait(over, Deadline::after(options_.timeout))) {
+    Command give_up;
+    give_up.kind = Command::Kind::kGiveUp;
+    STRETTO_TRY(progress_->push(give_up));
+    board_->changed.wait(over, Deadline::after(kGrace));
+  }
+  if (condition()) {
+    return {};
+  }
+  const Status failure = board_->failure();
+  return failure.is_ok() ? Status(StatusCode::kDeadlineExceeded,
+                                  "step " + std::to_string(step_) + " did not end in " +
+                                      std::to_string(options_.timeout.count()) + " ms")
+                         : failure;
+}
+
+Status EngineImpl::wait_gradient(ParameterId id) {
+  STRETTO_TRY(check_usable("wait_gradient"));
+  if (index_of(id) >= users_) {
+    return {StatusCode::kInvalidArgument, "there is no parameter " + std::to_string(index_of(id))};
+  }
+  const TimePoint begin = Clock::now();
+  const Status waited = wait_until(
+      [&] { return board_->home_step[index_of(id)].load(std::memory_order_acquire) >= step_; });
+  waits_.add({begin, Clock::now()});
+  return waited;
+}
+
+Result<StepReport> EngineImpl::finish_step() {
+  STRETTO_TRY(check_usable("finish_step"));
+  if (!in_step_) {
+    return fail(StatusCode::kInvalidArgument, "finish_step was called outside of a step");
+  }
+  const TimePoint begin = Clock::now();
+  Command command;
+  command.kind = Command::Kind::kFinish;
+  command.when = begin;
+  STRETTO_TRY(progress_->push(command));
+  STRETTO_TRY(
+      wait_until([&] { return board_->done_step.load(std::memory_order_acquire) == step_; }));
+  const TimePoint end = Clock::now();
+  waits_.add({begin, end});
+  training_trace_.add({trace::What::kWait, trace::Lane::kTraining, 0, step_, begin, end});
+  in_step_ = false;
+  replan_ = board_->outcome.replan;
+  const StepReport report = account(end);
+  write_metrics(report);
+  return report;
+}
+
+StepReport EngineImpl::account(TimePoint end) {
+  const StepOutcome& outcome = board_->outcome;
+  StepReport report;
+  report.step = step_;
+  report.step_ms = milliseconds(end - step_began_);
+  report.exposed_ms = waits_.total_ms();
+  report.compute_ms = report.step_ms - report.exposed_ms;
+  report.busy_ms = outcome.busy.total_ms();
+  report.hidden_ms = report.busy_ms - Intervals::overlap_ms(outcome.busy, waits_);
+  report.payload_bytes = outcome.payload_bytes;
+  report.wire_bytes = outcome.wire_bytes;
+  report.cpu_s = outcome.cpu_s;
+  report.samples = outcome.samples;
+  report.non_finite = outcome.non_finite;
+  report.unused = outcome.unused;
+  report.chunks = outcome.chunks;
+  report.last_rank = outcome.last_rank;
+  report.all_ended = outcome.all_ended;
+  last_end_ = end;
+  return report;
+}
+
+void EngineImpl::write_metrics(const StepReport& report) {
+  if (metrics_ == nullptr) {
+    return;
+  }
+  nlohmann::json line{{"step", report.step},
+                      {"rank", index_of(group_->rank())},
+                      {"compute_ms", report.compute_ms},
+                      {"exposed_ms", report.exposed_ms},
+                      {"hidden_ms", report.hidden_ms},
+                      {"wire_bytes", report.wire_bytes},
+                      {"cpu_s", report.cpu_s},
+                      {"residual_ratio", 0.0}};
+  line["last_rank"] =
+      report.last_rank ? nlohmann::json(index_of(*report.last_rank)) : nlohmann::json();
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), metrics_.get()) != text.size() ||
+      std::fflush(metrics_.get()) != 0) {
+    log(LogLevel::kWarning,
+        "cannot write metrics to " + options_.metrics_file + ": " + std::strerror(errno) +
+            "; training goes on without them");
+    metrics_.reset();
+  }
+}
+
+Status EngineImpl::broadcast(std::span<std::byte* const> values) {
+  if (values.size() != users_) {
+    return {StatusCode::kInvalidArgument,
+            "broadcast needs the memory of all " + std::to_string(users_) + " parameters"};
+  }
+  STRETTO_TRY(begin(StepOptions{}, true));
+  if (index_of(group_->rank()) == 0) {
+    for (std::size_t p = 0; p < users_; ++p) {
+      STRETTO_TRY(ready(ParameterId{static_cast<std::uint32_t>(p)}, values[p], nullptr));
+    }
+  }
+  STRETTO_TRY(finish_step());
+  for (std::size_t p = 0; p < users_; ++p) {
+    const std::size_t bytes = element_count(specs_[p].shape) * size_of(specs_[p].dtype);
+    if (bytes > 0) {
+      std::memcpy(values[p], result(ParameterId{static_cast<std::uint32_t>(p)}), bytes);
+    }
+  }
+  return {};
+}
+
+bool EngineImpl::used_by_any(ParameterId id) const noexcept {
+  const schedule::Layout::Place& footer = layout_.places[users_];
+  const schedule::Layout::Bucket& bucket = layout_.buckets[index_of(footer.bucket)];
+  const auto* values =
+      reinterpret_cast<const float*>(results_->data() + bucket.first_byte) + footer.first_element;
+  return values[Stepper::kFlags + index_of(id)] > 0;
+}
+
+Status EngineImpl::check_replicas(std::span<const std::byte* const> values) {
+  STRETTO_TRY(check_usable("check_replicas"));
+  if (in_step_ || values.size() != users_) {
+    return {StatusCode::kInvalidArgument,
+            "check_replicas is for between steps and needs the memory of all parameters"};
+  }
+  std::vector<std::uint64_t> hashes(users_);
+  for (std::size_t p = 0; p < users_; ++p) {
+    hashes[p] = hash_bytes({values[p], element_count(specs_[p].shape) * size_of(specs_[p].dtype)});
+  }
+  return agree_on_values(group_->control(),
+                         std::span(specs_).first(users_),
+                         hashes,
+                         step_,
+                         Deadline::after(options_.timeout));
+}
+
+std::string EngineImpl::describe() const {
+  if (exchange_ == nullptr) {
+    return "not committed";
+  }
+  return exchange_->traits().name + " over " + transport_->traits().name;
+}
+
+Status EngineImpl::shutdown() {
+  if (!committed_ || closed_) {
+    return {};
+  }
+  STRETTO_TRY(check_usable("shutdown"));
+  if (in_step_) {
+    return {StatusCode::kInvalidArgument,
+            "shutdown was called within a step; call finish_step first"};
+  }
+  closed_ = true;
+  // Nobody closes before all have ended, so that no one takes an orderly end for a loss.
+  STRETTO_TRY(group_->control().all_gather("the end", {}, Deadline::after(options_.timeout)));
+  progress_->stop();
+  return transport_->close(Deadline::after(std::chrono::seconds(5)));
+}
+
+void EngineImpl::write_trace() {
+  if (options_.trace_file.empty() || !committed_) {
+    return;
+  }
+  auto spans = progress_trace_.spans();
+  const auto waits = training_trace_.spans();
+  spans.insert(spans.end(), waits.begin(), waits.end());
+  const std::size_t rank = index_of(group_->rank());
+  const std::string path =
+      group_->size() == 1 ? options_.trace_file : options_.trace_file + "." + std::to_string(rank);
+  const Status written = trace::write_chrome_trace(
+      path, group_->rank(), spans, [this](std::uint32_t id) { return specs_[id].name; });
+  if (!written.is_ok()) {
+    log(LogLevel::kWarning, written.message());
+  }
+}
+
+}  // namespace engine
+}  // namespace stretto

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/progress_thread.hpp"
+
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <poll.h>
+
+namespace stretto::engine {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(50);
+// A sleeping thread looks around this often even if nothing calls it: a lost peer's descriptor is
+// watched, so this only bounds the harm of a missed sign.
+constexpr auto kNap = std::chrono::milliseconds(500);
+
+}  // namespace
+
+Result<std::unique_ptr<ProgressThread>> ProgressThread::make(Parts parts) {
+  STRETTO_TRY_ASSIGN(auto waker, Waker::make());
+  return std::unique_ptr<ProgressThread>(new ProgressThread(std::move(parts), std::move(waker)));
+}
+
+ProgressThread::ProgressThread(Parts parts, Waker waker)
+    : stepper_(std::move(parts.stepper)),
+      exchange_(*parts.exchange),
+      control_(*parts.control),
+      board_(*parts.board),
+      queue_(static_cast<unsigned>(parts.queue_capacity)),
+      waker_(std::move(waker)),
+      may_spin_(parts.may_spin) {}
+
+void ProgressThread::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void ProgressThread::stop() noexcept {
+  stop_.store(true, std::memory_order_release);
+  waker_.wake();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+Status ProgressThread::push(const Command& command) noexcept {
+  if (!queue_.try_push(command)) {
+    return {StatusCode::kInternal, "the queue of gradients is full"};
+  }
+  waker_.wake();
+  return {};
+}
+
+void ProgressThread::run() {
+  RoleScope scope(role_);
+  last_work_ = Clock::now();
+  while (!stop_.load(std::memory_order_acquire)) {
+    if (turn()) {
+      last_work_ = Clock::now();
+    } else if (!may_spin_ || Clock::now() - last_work_ > kSpin) {
+      sleep();
+    }
+  }
+}
+
+/// One look at everything; returns whether there was something to do.
+bool ProgressThread::turn() {
+  if (board_.failed.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  auto worked = work(Clock::now());
+  if (!worked) {
+    fail(worked.error());
+    return false;
+  }
+  return *worked;
+}
+
+Result<bool> ProgressThread::work(TimePoint now) {
+  STRETTO_TRY(control_.health());
+  STRETTO_TRY_ASSIGN(const bool commanded, take_commands());
+  if (parked_) {
+    return commanded;
+  }
+  STRETTO_TRY_ASSIGN(const bool moved, stepper_->advance(now));
+  return commanded || moved;
+}
+
+Result<bool> ProgressThread::take_commands() {
+  bool any = false;
+  Command command;
+  while (true) {
+    if (stalled_) {
+      command = *stalled_;
+    } else if (!queue_.try_pop(command)) {
+      return any;
+    }
+    const Status handled = handle(command);
+    if (handled.code() == StatusCode::kWouldBlock) {
+      stalled_ = command;
+      return any;
+    }
+    stalled_.reset();
+    STRETTO_TRY(handled);
+    any = true;
+  }
+}
+
+Status ProgressThread::handle(const Command& command) {
+  switch (command.kind) {
+    case Command::Kind::kPark:
+    case Command::Kind::kResume:
+      parked_ = command.kind == Command::Kind::kPark;
+      board_.parked.store(parked_ ? 1 : 0, std::memory_order_release);
+      board_.changed.notify();
+      return {};
+    case Command::Kind::kGiveUp:
+      return {StatusCode::kDeadlineExceeded, "the wait ran out"};
+    default:
+      return stepper_->handle(command);
+  }
+}
+
+void ProgressThread::sleep() {
+  waker_.prepare();
+  const TimePoint due = stepper_->next_due();
+  const auto left = std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   due == TimePoint::max() ? kNap : due - Clock::now()),
+                               std::chrono::nanoseconds(0),
+                               std::chrono::nanoseconds(kNap));
+  if (queue_.was_empty() && !stop_.load(std::memory_order_acquire)) {
+    std::array<pollfd, 3> descriptors{{{waker_.descriptor(), POLLIN, 0},
+                                       {control_.descriptor(), POLLIN, 0},
+                                       {exchange_.descriptor(), POLLIN, 0}}};
+    // Parked, the exchange's descriptor may stay readable; after a failure so may all but the
+    // first.
+    const bool failed = board_.failed.load(std::memory_order_relaxed);
+    const nfds_t count = failed ? 1 : parked_ ? 2 : 3;
+    timespec timeout{};
+    const auto wait = parked_ || failed ? std::chrono::nanoseconds(kNap) : left;
+    timeout.tv_nsec = static_cast<long>(wait.count());
+    static_cast<void>(::ppoll(descriptors.data(), count, &timeout, nullptr));
+  }
+  waker_.finish();
+}
+
+/// Says what the step waited for, tells the others, and wakes whoever waits.
+void ProgressThread::fail(const Status& status) {
+  const Status reason = better_reason(status);
+  const Status full(reason.code(),
+                    stepper_->describe_waiting() + ": " + std::string(reason.message()));
+  log(LogLevel::kError, full.to_string());
+  if (reason.code() != StatusCode::kPeerLost) {
+    control_.abort(full);
+  }
+  board_.fail(full);
+}
+
+/// A data connection that ends says less than the control connection, which may take a moment
+/// longer.
+Status ProgressThread::better_reason(const Status& status) {
+  if (status.code() != StatusCode::kPeerLost || !control_.health().is_ok()) {
+    return control_.health().is_ok() ? status : control_.health();
+  }
+  pollfd descriptor{control_.descriptor(), POLLIN, 0};
+  constexpr int kPatienceMs = 1000;
+  static_cast<void>(::poll(&descriptor, 1, kPatienceMs));
+  const Status health = control_.health();
+  return health.is_ok() ? status : health;
+}
+
+}  // namespace stretto::engine

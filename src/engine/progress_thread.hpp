@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/thread_role.hpp"
+#include "base/waker.hpp"
+#include "engine/board.hpp"
+#include "engine/command.hpp"
+#include "engine/stepper.hpp"
+
+#include "stretto/spi/control.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include <atomic_queue/atomic_queue.h>
+
+namespace stretto::engine {
+
+/// The one thread that owns exchange, transport and step state.
+///
+/// It looks for work, spins for a moment if there are cores to spare, and sleeps on descriptors.
+/// Threading: push is thread-safe; start and stop are the owner's.
+class ProgressThread {
+ public:
+  struct Parts {
+    std::unique_ptr<Stepper> stepper;
+    spi::Exchange* exchange = nullptr;
+    spi::ControlPlane* control = nullptr;
+    Board* board = nullptr;
+    std::size_t queue_capacity = 0;  ///< room for every command that one step may hold
+    bool may_spin = false;           ///< there are more cores than busy threads
+  };
+
+  static Result<std::unique_ptr<ProgressThread>> make(Parts parts);
+  ~ProgressThread() { stop(); }
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  void start();
+  /// Ends the thread; waits for it, never for a peer.
+  void stop() noexcept;
+
+  /// One push to a queue that has room for a whole step; wakes the thread if it sleeps.
+  ///
+  /// Errors: kInternal if the queue is full, which a correct step cannot make it.
+  Status push(const Command& command) noexcept;
+
+  /// For use while the thread is parked or has not been started.
+  Stepper& stepper() noexcept {
+    role_.assume();
+    return *stepper_;
+  }
+
+ private:
+  using Queue = atomic_queue::AtomicQueueB2<Command>;
+
+  ProgressThread(Parts parts, Waker waker);
+  void run() STRETTO_EXCLUDES(role_);
+  bool turn() STRETTO_REQUIRES(role_);
+  Result<bool> work(TimePoint now) STRETTO_REQUIRES(role_);
+  Result<bool> take_commands() STRETTO_REQUIRES(role_);
+  Status handle(const Command& command) STRETTO_REQUIRES(role_);
+  void sleep() STRETTO_REQUIRES(role_);
+  void fail(const Status& status) STRETTO_REQUIRES(role_);
+  Status better_reason(const Status& status) STRETTO_REQUIRES(role_);
+
+  ThreadRole role_;
+  std::unique_ptr<Stepper> stepper_ STRETTO_GUARDED_BY(role_);
+  std::optional<Command> stalled_ STRETTO_GUARDED_BY(role_);
+  bool parked_ STRETTO_GUARDED_BY(role_) = false;
+  TimePoint last_work_ STRETTO_GUARDED_BY(role_){};
+  spi::Exchange& exchange_;
+  spi::ControlPlane& control_;
+  Board& board_;
+  Queue queue_;
+  Waker waker_;
+  std::atomic<bool> stop_{false};
+  bool may_spin_;
+  std::thread thread_;
+};
+
+}  // namespace stretto::engine

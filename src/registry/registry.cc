@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one list of compiled-in back ends: a new transport, device or exchange adds one line here.
+#include "registry/registry.hpp"
+
+#include "base/byte_order.hpp"
+#include "base/mutex.hpp"
+#include "device/cpu/factory.hpp"
+#include "exchange/factory.hpp"
+#include "transport/inproc/inproc_transport.hpp"
+#include "transport/tcp/factory.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace stretto::registry {
+namespace {
+
+/// A number that only this job's ranks know: rank 0 draws it.
+Result<std::uint64_t> agree_on_job(Group& group) {
+  ByteWriter writer;
+  std::random_device random;
+  writer.put((std::uint64_t{random()} << 32) | random());
+  STRETTO_TRY_ASSIGN(
+      const auto blobs,
+      group.control().all_gather(
+          "the transport", writer.bytes(), Deadline::after(group.options().timeout)));
+  return ByteReader(blobs[0]).get<std::uint64_t>();
+}
+
+/// Ranks of one process find one another by the job's number; the first to come makes all ends.
+class InprocMeeting {
+ public:
+  Result<std::unique_ptr<spi::Transport>> take(std::uint64_t job, Rank rank, std::size_t size) {
+    MutexLock lock(mutex_);
+    auto found = ends_.find(job);
+    if (found == ends_.end()) {
+      STRETTO_TRY_ASSIGN(auto made, transport::make_inproc_transports(size));
+      found = ends_.emplace(job, std::move(made)).first;
+    }
+    auto mine = std::move(found->second[index_of(rank)]);
+    if (std::none_of(found->second.begin(), found->second.end(), [](const auto& end) {
+          return end != nullptr;
+        })) {
+      ends_.erase(found);
+    }
+    return mine;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::uint64_t, std::vector<std::unique_ptr<spi::Transport>>> ends_
+      STRETTO_GUARDED_BY(mutex_);
+};
+
+InprocMeeting& inproc_meeting() {
+  static auto& meeting = *new InprocMeeting;  // never destroyed: ranks may outlive main
+  return meeting;
+}
+
+Result<std::unique_ptr<spi::Transport>> make_plain_transport(Group& group,
+                                                             const EngineOptions& options,
+                                                             std::uint64_t job) {
+  const bool inproc =
+      options.transport == "inproc" || (options.transport == "auto" && group.is_in_process());
+  if (!inproc) {
+    transport::TcpOptions tcp;
+    tcp.interface = group.options().interface;
+    tcp.route_to = group.is_in_process() ? "" : group.options().master_address;
+    tcp.first_port = group.options().first_port;
+    tcp.token = group.options().token;
+    tcp.job_id = job;
+    tcp.timeout = group.options().timeout;
+    return transport::make_tcp_transport(group.control(), tcp);
+  }
+  if (!group.is_in_process() && group.size() > 1) {
+    return fail(StatusCode::kUnsupported,
+                "transport inproc is for ranks that are threads of one process; choose tcp");
+  }
+  return inproc_meeting().take(job, group.rank(), group.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<spi::Transport>> make_transport(Group& group, const EngineOptions& options) {
+  STRETTO_TRY_ASSIGN(const std::uint64_t job, agree_on_job(group));
+  STRETTO_TRY_ASSIGN(auto transport, make_plain_transport(group, options, job));
+  return transport;
+}
+
+Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options) {
+  return device::make_cpu_device(options.reduction_threads);
+}
+
+Result<std::unique_ptr<spi::Exchange>> make_exchange(spi::Transport& transport,
+                                                     spi::Device& device,
+                                                     const EngineOptions& options) {
+  exchange::OwnerOptions owner;
+  owner.one_hop_bytes =
+      options.exchange == ExchangeKind::kOneHop ? SIZE_MAX : options.one_hop_bytes;
+  owner.scratch_bytes = options.scratch_bytes;
+  if (options.exchange == ExchangeKind::kShared) {
+    return fail(StatusCode::kUnsupported, "the shared exchange is not in this build; choose owner");
+  }
+  return exchange::make_owner_exchange(transport, device, owner);
+}
+
+}  // namespace stretto::registry

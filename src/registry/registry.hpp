@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/group.hpp"
+#include "stretto/options.hpp"
+#include "stretto/spi/device.hpp"
+#include "stretto/spi/exchange.hpp"
+#include "stretto/spi/transport.hpp"
+#include "stretto/status.hpp"
+
+#include <memory>
+
+namespace stretto::registry {
+
+/// Connects this rank with all others as the options say.  All ranks of the group call it together.
+///
+/// Blocking: until all are connected, or the group's time-out.
+Result<std::unique_ptr<spi::Transport>> make_transport(Group& group, const EngineOptions& options);
+
+/// The processor that gradients live on.
+Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options);
+
+/// Ownership: transport and device outlive the exchange.
+Result<std::unique_ptr<spi::Exchange>> make_exchange(spi::Transport& transport,
+                                                     spi::Device& device,
+                                                     const EngineOptions& options);
+
+}  // namespace stretto::registry
