@@ -137,7 +137,8 @@ TimePoint TcpTransport::next_due() const noexcept {
       std::any_of(connections_.begin(), connections_.end(), [](const auto& connection) {
         return connection && connection->is_dirty();
       });
-  return has_work ? TimePoint::min() : TimePoint::max();
+  // The clock's epoch is long past; TimePoint::min() would overflow when one subtracts from it.
+  return has_work ? TimePoint() : TimePoint::max();
 }
 
 /// One look at all sockets: takes what came, gives what can go.
