@@ -59,7 +59,7 @@ struct EngineOptions {
   ExchangeKind exchange = ExchangeKind::kAuto;
   std::string transport = "auto";  ///< auto | inproc | tcp
   LinkOptions link;                ///< emulate a slower network
-  /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.
+  /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.  0: a parameter each.
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Chunks up to this size go in one hop from everyone to everyone.
   std::size_t one_hop_bytes = std::size_t{16} << 10;

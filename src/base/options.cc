@@ -278,10 +278,10 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
 }
 
 Status EngineOptions::validate() const {
-  if (chunk_bytes < 1024 || chunk_bytes > (std::size_t{1} << 30)) {
+  if (chunk_bytes != 0 && (chunk_bytes < 1024 || chunk_bytes > (std::size_t{1} << 30))) {
     return {StatusCode::kInvalidArgument,
             "the chunk size is " + std::to_string(chunk_bytes) +
-                " bytes; it must be from 1 KiB to 1 GiB"};
+                " bytes; it must be from 1 KiB to 1 GiB, or 0 for a chunk per parameter"};
   }
   if (transport != "auto" && transport != "inproc" && transport != "tcp") {
     return {StatusCode::kInvalidArgument,

@@ -95,7 +95,10 @@ Plan make_plan(const Layout& layout,
     const Layout::Bucket& bucket = layout.buckets[b];
     const auto bucket_id = BucketId{static_cast<std::uint32_t>(b)};
     const std::size_t unit = kAlignment / size_of(bucket.dtype);
-    const std::size_t target = std::max(unit, chunk_bytes / size_of(bucket.dtype) / unit * unit);
+    const bool chunk_per_parameter = chunk_bytes == 0;
+    const std::size_t target =
+        chunk_per_parameter ? SIZE_MAX / 2
+                            : std::max(unit, chunk_bytes / size_of(bucket.dtype) / unit * unit);
     Run run;
     bool first_of_bucket = true;
     for (; at < layout.order.size(); ++at) {
@@ -104,7 +107,8 @@ Plan make_plan(const Layout& layout,
       if (place.bucket != bucket_id) {
         break;
       }
-      if (!first_of_bucket && far_apart(ready_order, layout.order[at - 1], id)) {
+      if (!first_of_bucket &&
+          (chunk_per_parameter || far_apart(ready_order, layout.order[at - 1], id))) {
         run.element_count = place.first_element - run.first_element;
         cut(run, bucket_id, target, unit, plan);
         run.first_element = place.first_element;

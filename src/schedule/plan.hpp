@@ -32,7 +32,8 @@ struct Plan {
 /// `ready_order[p]` is the position at which parameter p's gradient appeared, on rank 0, in an
 /// earlier step; empty before the first.  A chunk ends where its bytes reach chunk_bytes, or at a
 /// parameter that appears much later than its neighbour in memory, so that early gradients do not
-/// wait for late ones.  Large parameters are cut; small ones share a chunk.
+/// wait for late ones.  Large parameters are cut; small ones share a chunk.  With chunk_bytes 0
+/// every parameter is a chunk of its own, whatever its size: what buckets are compared with.
 ///
 /// Cost: O(parameters + chunks).
 Plan make_plan(const Layout& layout,

@@ -89,6 +89,15 @@ TEST(Plan, SmallNeighboursShareAChunk) {
   EXPECT_EQ(make_plan(layout, {}, 65536).chunks.size(), 1U);
 }
 
+TEST(Plan, ChunkSizeZeroMakesEveryParameterAChunkOfItsOwn) {
+  const auto layout = make_layout(parameters_of({10, 0, 3'000'000, 1}));
+  const auto plan = make_plan(layout, {}, 0);
+  expect_cover(layout, plan);
+  ASSERT_EQ(plan.chunks.size(), 3U);  // one has no elements
+  EXPECT_EQ(plan.chunks[1].first_element, layout.places[2].first_element);
+  EXPECT_EQ(plan.chunks[2].first_element, layout.places[3].first_element);
+}
+
 TEST(Plan, EarlyGradientsDoNotWaitForLateNeighbours) {
   const auto layout = make_layout(parameters_of(std::vector<std::int64_t>(16, 64)));
   std::vector<std::uint32_t> order(16);
