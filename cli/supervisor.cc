@@ -36,8 +36,13 @@ Result<Pipe> make_pipe() {
 sigset_t watched_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
     sigaddset(&set, signal);
+  }
+  struct sigaction hangup {};
+  static_cast<void>(::sigaction(SIGHUP, nullptr, &hangup));
+  if (hangup.sa_handler != SIG_IGN) {  // nohup
+    sigaddset(&set, SIGHUP);
   }
   return set;
 }
@@ -142,6 +147,9 @@ void Supervisor::become(const RankProgram& rank, pid_t parent, int out, int err,
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
   }
+  // A shell starts background jobs with SIGINT ignored; what this process forwards shall count.
+  ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);
   const sigset_t watched = watched_signals();
   ::sigprocmask(SIG_UNBLOCK, &watched, nullptr);
   for (const auto& [name, value] : rank.environment) {

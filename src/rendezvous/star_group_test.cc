@@ -304,7 +304,7 @@ TEST(StarGroup, GarbageOnThePortIsCountedAndDisturbsNobody) {
 TEST(StarGroup, SilentStrangersAreBoundedAndRanksStillGetIn) {
   auto options = make_options(0, 2, find_free_port().value());
   std::shared_ptr<StarGroup> zero;
-  std::thread thread([&] { zero = StarGroup::join(options).value(); });
+  std::thread thread([&zero, options] { zero = StarGroup::join(options).value(); });
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 100; ++i) {
     strangers.push_back(connect_when_open(options.master_port));
@@ -346,9 +346,9 @@ TEST(StarGroup, SilenceIsALoss) {
 }
 
 TEST(StarGroup, HeartbeatsKeepIdleRanksAlive) {
-  const auto groups = join_all(3, milliseconds(300));
-  // Nothing but heartbeats for several times the silence that would be a loss.
-  EXPECT_FALSE(readable(groups[0]->control().descriptor(), Deadline::after(milliseconds(900))));
+  const auto groups = join_all(3, milliseconds(600));
+  // Nothing but heartbeats for longer than the silence that would be a loss.
+  EXPECT_FALSE(readable(groups[0]->control().descriptor(), Deadline::after(milliseconds(950))));
   for (const auto& group : groups) {
     EXPECT_TRUE(group->control().health().is_ok()) << group->control().health().to_string();
   }
