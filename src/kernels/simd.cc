@@ -59,6 +59,9 @@ struct Float {
   static HWY_INLINE void store(std::byte* to, std::size_t i, VF32 value) {
     hn::StoreU(value, F32(), reinterpret_cast<float*>(to + 4 * i));
   }
+  static HWY_INLINE void store_sum(std::byte* to, std::size_t i, VF32 value) {
+    store(to, i, canonical_vector(value));
+  }
 };
 
 struct Brain {
@@ -68,12 +71,20 @@ struct Brain {
   }
   static HWY_INLINE void store(std::byte* to, std::size_t i, VF32 value) {
     const U32 d;
-    const VU32 bits = hn::BitCast(d, value);
-    const VU32 upper = hn::ShiftRight<16>(bits);
-    const VU32 odd = hn::And(upper, hn::Set(d, 1U));
-    const VU32 rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffU))));
+    const VU32 upper = hn::ShiftRight<16>(hn::BitCast(d, value));
     const auto nan = hn::RebindMask(d, hn::IsNaN(value));
-    store_narrow(to, i, hn::IfThenElse(nan, hn::Or(upper, hn::Set(d, 0x40U)), rounded));
+    store_narrow(to, i, hn::IfThenElse(nan, hn::Or(upper, hn::Set(d, 0x40U)), round(value)));
+  }
+  static HWY_INLINE void store_sum(std::byte* to, std::size_t i, VF32 value) {
+    store_narrow(to, i, round(canonical_vector(value)));  // rounds the canonical NaN to its cast
+  }
+
+ private:
+  static HWY_INLINE VU32 round(VF32 value) {
+    const U32 d;
+    const VU32 bits = hn::BitCast(d, value);
+    const VU32 odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1U));
+    return hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffU))));
   }
 };
 
@@ -89,6 +100,9 @@ struct Half {
   static HWY_INLINE void store(std::byte* to, std::size_t i, VF32 value) {
     const auto bits = hn::BitCast(U16(), hn::DemoteTo(F16(), value));
     hn::StoreU(bits, U16(), reinterpret_cast<std::uint16_t*>(to + 2 * i));
+  }
+  static HWY_INLINE void store_sum(std::byte* to, std::size_t i, VF32 value) {
+    store(to, i, canonical_vector(value));
   }
 };
 #else
@@ -139,6 +153,9 @@ struct Half {
     const VU32 nan = hn::Or(payload, hn::Set(d, 0x7e00U));
     half = hn::IfThenElse(less(compared, kExponentMask + 1), half, nan);
     store_narrow(to, i, hn::Or(sign, half));
+  }
+  static HWY_INLINE void store_sum(std::byte* to, std::size_t i, VF32 value) {
+    store(to, i, canonical_vector(value));
   }
 
  private:
@@ -192,7 +209,7 @@ void accumulate_vectors(std::byte* destination, const std::byte* source, std::si
   const std::size_t end = whole(n);
   for (std::size_t i = 0; i < end; i += hn::Lanes(F32())) {
     const VF32 sum = hn::Add(Format::load(destination, i), Format::load(source, i));
-    Format::store(destination, i, canonical_vector(sum));
+    Format::store_sum(destination, i, sum);
   }
   accumulate_elements<typename Format::Scalar>(destination, source, end, n);
 }
@@ -232,7 +249,7 @@ void sum_known(const spi::Operation& operation) {
       total = add_weighted_vector(total, weight[r], Format::load(source[r], i));
     }
     total = hn::Mul(total, hn::Set(F32(), scale));
-    Format::store(destination, i, canonical_vector(total));
+    Format::store_sum(destination, i, total);
   }
   sum_elements<typename Format::Scalar>(operation, end);
 }
@@ -253,9 +270,9 @@ void sum_any(const spi::Operation& operation) {
     }
     if (operation.finishes) {
       total = hn::Mul(total, hn::Set(F32(), operation.scale));
-      Format::store(operation.destination, i, canonical_vector(total));
+      Format::store_sum(operation.destination, i, total);
     } else {
-      Float::store(accumulator, i, canonical_vector(total));
+      Float::store_sum(accumulator, i, total);
     }
   }
   sum_elements<typename Format::Scalar>(operation, end);
