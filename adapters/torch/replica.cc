@@ -83,7 +83,7 @@ void DistributedDataParallel::Implementation::register_parameters() {
   std::set<const void*> known;
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
-    Seen seen{item.key(), identity_of(parameter), nullptr};
+    Seen seen{item.key(), identity_of(parameter), parameter.requires_grad(), nullptr};
     // Tied parameters appear under several names; the first one speaks for all.
     if (parameter.requires_grad() && parameter.numel() > 0 && known.insert(seen.identity).second) {
       check_parameter(item.key(), parameter);
@@ -226,41 +226,41 @@ std::vector<at::Tensor> DistributedDataParallel::Implementation::exchanged_value
 }
 
 void DistributedDataParallel::Implementation::check_module() const {
-  const auto named = module.named_parameters();
   const std::string advice = ": make a new DistributedDataParallel after changing a module";
-  for (std::size_t i = 0; i < std::max(named.size(), seen_.size()); ++i) {
-    if (i >= seen_.size()) {
-      give_up("parameter '" + named[i].key() + "' was added after attaching" + advice);
-    }
-    const auto* now = named.find(seen_[i].name);
+  const auto named = module.named_parameters();
+  for (const auto& seen : seen_) {
+    const auto* now = named.find(seen.name);
     if (now == nullptr) {
-      give_up("parameter '" + seen_[i].name + "' was removed after attaching" + advice);
+      give_up("parameter '" + seen.name + "' was removed after attaching" + advice);
     }
-    if (i >= named.size() || named[i].key() != seen_[i].name) {
-      continue;  // something was added before it, which a later turn or the next test finds
+    if (identity_of(*now) != seen.identity) {
+      give_up("the tensor of parameter '" + seen.name + "' was replaced after attaching" + advice);
     }
-    const Gradient* gradient = seen_[i].gradient;
-    if (identity_of(*now) != seen_[i].identity) {
-      give_up("the tensor of parameter '" + seen_[i].name + "' was replaced after attaching" +
-              advice);
+    if (now->requires_grad() && !seen.required_gradient) {
+      give_up("parameter '" + seen.name + "' was frozen when attached and is not now" + advice);
     }
-    if (gradient == nullptr) {
-      if (now->requires_grad() && now->numel() > 0 &&
-          std::none_of(gradients_.begin(), gradients_.end(), [&](const Gradient& other) {
-            return identity_of(other.parameter) == identity_of(*now);
-          })) {
-        give_up("parameter '" + seen_[i].name + "' was frozen when attached and is not now" +
-                advice);
-      }
-      continue;
-    }
-    const auto& spec = engine->parameter(gradient->id);
-    if (exchanged_type(*now) != spec.dtype || shape_of(*now) != spec.shape ||
-        torch::autograd::impl::try_get_grad_accumulator(*now) != gradient->accumulator) {
-      give_up("parameter '" + seen_[i].name + "' was given another shape or type after attaching" +
+    if (seen.gradient != nullptr && !fits(*seen.gradient, *now)) {
+      give_up("parameter '" + seen.name + "' was given another shape or type after attaching" +
               advice);
     }
   }
+  if (named.size() == seen_.size()) {
+    return;
+  }
+  for (const auto& item : named) {
+    if (std::none_of(seen_.begin(), seen_.end(), [&item](const Seen& seen) {
+          return seen.name == item.key();
+        })) {
+      give_up("parameter '" + item.key() + "' was added after attaching" + advice);
+    }
+  }
+}
+
+bool DistributedDataParallel::Implementation::fits(const Gradient& gradient,
+                                                   const at::Tensor& now) const {
+  const auto& spec = engine->parameter(gradient.id);
+  return exchanged_type(now) == spec.dtype && shape_of(now) == spec.shape &&
+         torch::autograd::impl::try_get_grad_accumulator(now) == gradient.accumulator;
 }
 
 void DistributedDataParallel::Implementation::give_up(const std::string& text) const {

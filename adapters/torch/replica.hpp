@@ -39,6 +39,7 @@ struct Buffer {
 struct Seen {
   std::string name;
   const void* identity = nullptr;
+  bool required_gradient = false;
   Gradient* gradient = nullptr;  // null if it is not exchanged
 };
 
@@ -87,6 +88,7 @@ struct DistributedDataParallel::Implementation {
   void take_means();
   void take_buffers();
   void check_module() const;
+  bool fits(const Gradient& gradient, const at::Tensor& now) const;
   std::vector<at::Tensor> buffers_now() const;
   std::vector<at::Tensor> exchanged_values() const;
   /// Tells the other ranks, so that they do not wait for a time-out, and throws.
