@@ -20,6 +20,16 @@ if(STRETTO_SANITIZE)
   endif()
 endif()
 
+option(STRETTO_FUZZ "Build the fuzz targets, and everything under them for fuzzing (clang)" OFF)
+if(STRETTO_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang" OR STRETTO_SANITIZE)
+    message(FATAL_ERROR "STRETTO_FUZZ needs clang, and brings its own sanitizers")
+  endif()
+  target_compile_options(stretto_options INTERFACE
+    -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(stretto_options INTERFACE -fsanitize=address,undefined)
+endif()
+
 # stretto_add_module(name SOURCES a.cc ... [PUBLIC targets] [PRIVATE targets])
 # Makes stretto_<name>, alias stretto::<name>.
 function(stretto_add_module name)
@@ -56,4 +66,17 @@ function(stretto_add_test name)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# stretto_add_fuzz(foo_fuzz SOURCES foo_fuzz.cc LINK targets), in tests/fuzz; CI runs each for a minute.
+# Examples to start from lie in tests/fuzz/corpus/foo_fuzz.
+function(stretto_add_fuzz name)
+  if(NOT STRETTO_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} stretto_options)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
