@@ -99,6 +99,9 @@ Status read_master(GroupOptions& options) {
   if (port > 65535) {
     return {StatusCode::kInvalidArgument, "MASTER_PORT=" + std::to_string(port) + " is not a port"};
   }
+  if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True" && port < 65535) {
+    ++port;  // torchrun's own store listens on MASTER_PORT itself
+  }
   options.master_port = static_cast<std::uint16_t>(port);
   if (!variable("MASTER_PORT")) {
     if (auto job = variable("SLURM_JOB_ID")) {
@@ -241,6 +244,10 @@ Status GroupOptions::validate() const {
   }
   if (timeout.count() <= 0) {
     return {StatusCode::kInvalidArgument, "the time-out must be longer than zero"};
+  }
+  if (dead_after < std::chrono::milliseconds(10)) {
+    return {StatusCode::kInvalidArgument,
+            "a rank cannot be taken for lost after less than 10 ms of silence"};
   }
   return {};
 }

@@ -62,6 +62,11 @@ TEST(Options, GroupIsReadFromEveryLauncher) {
     EXPECT_EQ(options.master_port, 1234);
   }
   {
+    Environment elastic(
+        Variables{{"MASTER_PORT", "1234"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    EXPECT_EQ(GroupOptions::from_environment()->master_port, 1235);
+  }
+  {
     Environment mpirun(Variables{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
     EXPECT_EQ(GroupOptions::from_environment()->rank, 1U);
   }
