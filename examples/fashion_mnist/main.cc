@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains on Fashion-MNIST and says what the network cost.  The training loop is in trainer.cc.
+#include "dataset.hpp"
+#include "options.hpp"
+#include "summary.hpp"
+#include "trainer.hpp"
+
+#include "stretto/libtorch.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using fashion_mnist::Options;
+using fashion_mnist::StepFigures;
+using fashion_mnist::Summary;
+using fashion_mnist::Trainer;
+
+constexpr std::size_t kBlock = 20;  // steps of one schedule before the other's turn
+
+/// A net in training and what its steps took.
+struct Run {
+  std::unique_ptr<Trainer> trainer;
+  std::vector<StepFigures> steps;
+};
+
+int code_for(const stretto::Status& status) {
+  switch (status.code()) {
+    case stretto::StatusCode::kPeerLost:
+      return 4;
+    case stretto::StatusCode::kUnavailable:
+    case stretto::StatusCode::kDeadlineExceeded:
+      return 3;
+    case stretto::StatusCode::kInternal:
+      return 70;
+    default:
+      return 1;
+  }
+}
+
+int end_with(const stretto::Status& status) {
+  std::fprintf(stderr, "fashion_mnist: %s\n", status.to_string().c_str());
+  return code_for(status);
+}
+
+/// Saves; a checkpoint that cannot be written is no reason to lose the training.
+void save(const Options& options, const Trainer& trainer, std::size_t rank) {
+  if (options.checkpoint.empty() || rank != 0) {
+    return;
+  }
+  try {
+    trainer.save(options.checkpoint);
+  } catch (const stretto::libtorch::Error& error) {
+    std::fprintf(stderr,
+                 "fashion_mnist: no checkpoint after step %llu: %s\n",
+                 static_cast<unsigned long long>(trainer.steps_done()),
+                 error.status().to_string().c_str());
+  }
+}
+
+void train(const Options& options, std::vector<Run>& runs, std::size_t rank, std::size_t world) {
+  using fashion_mnist::Progress;
+  Trainer& first = *runs.front().trainer;
+  const std::size_t total = first.total_steps();
+  Progress progress(
+      rank == 0 ? Progress::Shown::kYes : Progress::Shown::kNo, total, options.batch * world);
+  for (std::size_t done = first.steps_done(); done < total;) {
+    const std::size_t block = std::min(kBlock, total - done);
+    for (auto& run : runs) {
+      for (std::size_t i = 0; i < block; ++i) {
+        const StepFigures step = run.trainer->step();
+        if (done + i >= options.warmup) {
+          run.steps.push_back(step);
+        }
+        if (&run == &runs.front()) {
+          progress.update(done + i + 1, step);
+          if ((done + i + 1) % first.steps_per_epoch() == 0 && done + i + 1 != total) {
+            save(options, first, rank);
+          }
+        }
+      }
+    }
+    done += block;
+  }
+  progress.end();
+  save(options, first, rank);
+}
+
+nlohmann::json json_of(const Options& options,
+                       const Summary& summary,
+                       std::size_t world,
+                       std::size_t elements) {
+  nlohmann::json json{{"peer", "stretto"},
+                      {"model", options.model},
+                      {"ranks", world},
+                      {"batch", options.batch},
+                      {"schedule", summary.schedule},
+                      {"gradient_mb", 4e-6 * double(elements)},
+                      {"median_ms", summary.step_ms},
+                      {"min_ms", summary.min_ms},
+                      {"max_ms", summary.max_ms},
+                      {"compute_ms", summary.compute_ms},
+                      {"exposed_ms", summary.exposed_ms},
+                      {"hidden_ms", summary.hidden_ms},
+                      {"bytes_per_step", summary.bytes_per_step},
+                      {"images_per_s", summary.images_per_s},
+                      {"total_s", summary.total_s},
+                      {"loss", summary.loss},
+                      {"weight_hash", summary.weight_hash},
+                      {"accuracy", nullptr}};
+  if (summary.accuracy) {
+    json["accuracy"] = *summary.accuracy;
+  }
+  return json;
+}
+
+/// Judges the nets and prints what there is to say.
+void report(const Options& options, std::vector<Run>& runs, std::size_t rank, std::size_t world) {
+  const std::size_t pictures =
+      options.test_pictures.value_or(options.model == "resnet18" ? 0 : 10'000);
+  std::vector<Summary> summaries;
+  for (auto& run : runs) {
+    Summary summary = summarise(run.steps, options.batch * (options.exchange ? world : 1));
+    summary.schedule = run.trainer->schedule();
+    summary.weight_hash = run.trainer->weight_hash();
+    if (pictures > 0) {
+      summary.accuracy = run.trainer->test(pictures);
+    }
+    if (options.hash) {
+      std::printf("weights of rank %zu (%s): %016llx\n",
+                  rank,
+                  summary.schedule.c_str(),
+                  static_cast<unsigned long long>(summary.weight_hash));
+    }
+    summaries.push_back(std::move(summary));
+  }
+  if (rank != 0 && options.exchange) {
+    return;
+  }
+  if (!options.json) {
+    std::fputs(table_of(summaries).c_str(), stdout);
+    return;
+  }
+  for (const auto& summary : summaries) {
+    std::puts(json_of(options, summary, world, runs.front().trainer->parameter_elements())
+                  .dump()
+                  .c_str());
+  }
+}
+
+int run(const Options& options) {
+  const auto dataset = fashion_mnist::load(options.data);
+  if (!dataset) {
+    return end_with(dataset.error());
+  }
+  at::set_num_threads(1);  // ranks share the processor; each has its own core at best
+  const auto place = stretto::GroupOptions::from_environment();
+  if (!place) {
+    return end_with(place.error());
+  }
+  std::shared_ptr<stretto::Group> group;
+  if (options.exchange && place->size > 1) {
+    group = stretto::libtorch::join();
+  }
+  auto engine = stretto::EngineOptions::from_environment();
+  if (!engine) {
+    return end_with(engine.error());
+  }
+  if (!options.trace.empty()) {
+    engine->trace_file = options.trace;
+  }
+  std::vector<Run> runs(1);
+  runs[0].trainer =
+      std::make_unique<Trainer>(options, *dataset, group, place->rank, place->size, *engine);
+  if (options.compare_sequential && group != nullptr) {
+    engine->schedule = stretto::Schedule::kSequential;
+    engine->trace_file.clear();
+    runs.push_back(
+        {std::make_unique<Trainer>(options, *dataset, group, place->rank, place->size, *engine),
+         {}});
+  }
+  train(options, runs, place->rank, place->size);
+  report(options, runs, place->rank, place->size);
+  for (auto& each : runs) {
+    each.trainer->shutdown();
+  }
+  if (group != nullptr) {
+    group->leave();
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const auto code = fashion_mnist::parse(argc, argv, options)) {
+    return *code;
+  }
+  try {
+    return run(options);
+  } catch (const stretto::libtorch::Error& error) {
+    return end_with(error.status());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fashion_mnist: %s\n", error.what());
+    return 70;
+  }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace fashion_mnist {
+namespace {
+
+constexpr int kUsage = 2;
+constexpr double kLearningRate = 0.05;
+constexpr double kResNetLearningRate = 0.02;
+
+}  // namespace
+
+std::optional<int> parse(int argc, char** argv, Options& options) {
+  CLI::App app("Trains a net on Fashion-MNIST, alone or with several ranks.");
+  app.footer(
+      "Examples:\n"
+      "  fashion_mnist\n"
+      "  stretto run -n 2 --link 1gbit -- fashion_mnist --compare-sequential\n"
+      "  stretto run -n 2 -- fashion_mnist --by-class\n"
+      "  stretto run -n 2 -- fashion_mnist --model resnet18 --batch 16 --steps 20 --warmup 4 "
+      "--json");
+  app.add_option("--model", options.model, "cnn, mlp or resnet18")
+      ->check(CLI::IsMember({"cnn", "mlp", "resnet18"}))
+      ->capture_default_str();
+  auto* epochs =
+      app.add_option("--epochs", options.epochs, "Times through the data")->capture_default_str();
+  app.add_option("--steps", options.steps, "Steps, instead of epochs")->excludes(epochs);
+  app.add_option("--warmup", options.warmup, "Steps before those, which are not timed");
+  app.add_option("--batch", options.batch, "Pictures per rank and step")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "Learning rate [0.05; resnet18: 0.02]")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--momentum", options.momentum, "Momentum of SGD")->capture_default_str();
+  app.add_option("--data", options.data, "Folder with the dataset's four files")
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--by-class",
+      [&options] { options.sharding = Sharding::kByClass; },
+      "Give every rank classes of its own (2 ranks: 0-4 and 5-9)");
+  app.add_flag(
+      "!--no-exchange", options.exchange, "Let every rank train alone, to see what is lost");
+  app.add_flag("--compare-sequential",
+               options.compare_sequential,
+               "Train the same under the sequential schedule as well, in alternating blocks");
+  auto* checkpoint =
+      app.add_option("--checkpoint", options.checkpoint, "Save here after each epoch");
+  app.add_flag("--resume", options.resume, "Go on from the checkpoint")->needs(checkpoint);
+  app.add_option("--trace", options.trace, "Write a Chrome trace here");
+  app.add_flag("--json", options.json, "Print one JSON line instead of tables");
+  app.add_flag("--hash", options.hash, "Print a hash of the weights on every rank");
+  app.add_option("--seed", options.seed, "Of weights and of the order of pictures")
+      ->capture_default_str();
+  app.add_option(
+      "--test", options.test_pictures, "Test pictures to judge by [all; resnet18: none]");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (options.learning_rate == 0) {
+    options.learning_rate = options.model == "resnet18" ? kResNetLearningRate : kLearningRate;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fashion_mnist
