@@ -251,6 +251,7 @@ void Supervisor::forward(int signal, bool from_terminal) {
 void Supervisor::signal_all(int signal) {
   for (const auto& [pid, rank] : alive_) {
     static_cast<void>(::kill(own_groups_ ? -pid : pid, signal));
+    static_cast<void>(::kill(own_groups_ ? -pid : pid, SIGCONT));  // a stopped one hears nothing
   }
 }
 
@@ -327,7 +328,9 @@ void Supervisor::escalate() {
   signal_all(next_signal_);
   if (!options_.quiet && !alive_.empty()) {
     complain("run",
-             std::to_string(alive_.size()) + " ranks still ran and were sent " +
+             std::to_string(alive_.size()) +
+                 (alive_.size() == 1 ? " rank still ran and was sent "
+                                     : " ranks still ran and were sent ") +
                  signal_name(next_signal_));
   }
   ending_ = true;
