@@ -188,6 +188,9 @@ bool Mesh::finish_connecting(Attempt& attempt) {
     return false;
   }
   attempt.connecting = false;
+  // From here on only the deadline or the other side ends it: if this side gave up while a busy
+  // peer's welcome is on its way, the peer would be done and listen no more.
+  attempt.due = TimePoint::max();
   return true;
 }
 

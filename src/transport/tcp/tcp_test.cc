@@ -212,6 +212,32 @@ TEST(Tcp, StrangersAreRefusedCountedAndStallNobody) {
   EXPECT_GE(mesh0.refused(), 80U);  // all but those who still have a place
 }
 
+TEST(Tcp, ABusyRankIsWaitedForAndNotTriedAgain) {
+  const auto groups = Group::in_process(2);
+  const Identity low{Rank{0}, 2, 42, "blue"};
+  const Identity high{Rank{1}, 2, 42, "blue"};
+  const auto local = SocketAddress::parse("127.0.0.1", 0).value();
+  const auto listener0 = Listener::open(local).value();
+  const auto listener1 = Listener::open(local).value();
+  const std::vector<SocketAddress> addresses = {listener0.address(), listener1.address()};
+  const auto deadline = Deadline::after(std::chrono::seconds(20));
+  Mesh mesh1(listener1,
+             high,
+             addresses,
+             {.handshake_timeout = std::chrono::milliseconds(20), .socket = {}});
+  Result<std::vector<FileDescriptor>> sockets1;
+  std::thread rank1([&] { sockets1 = mesh1.connect(groups[1]->control(), deadline); });
+  // Rank 0 looks only after rank 1's time-out for strangers has passed more than once.
+  pollfd nothing{-1, POLLIN, 0};
+  static_cast<void>(::poll(&nothing, 1, 100));
+  Mesh mesh0(listener0, low, addresses, {});
+  const auto sockets0 = mesh0.connect(groups[0]->control(), deadline);
+  rank1.join();
+  EXPECT_TRUE(sockets0.has_value());
+  EXPECT_TRUE(sockets1.has_value());
+  EXPECT_EQ(mesh0.refused(), 0U);
+}
+
 TEST(Tcp, SaysWhoIsMissingAtWhichAddressAndWhy) {
   const auto groups = Group::in_process(2);
   const auto local = SocketAddress::parse("127.0.0.1", 0).value();
