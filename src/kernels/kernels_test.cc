@@ -27,6 +27,10 @@ constexpr std::array kDTypes{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
 constexpr std::array<std::size_t, 14> kSizes{
     0, 1, 3, 4, 5, 7, 8, 9, 15, 17, 1023, 1025, 4099, 70001};
 constexpr std::array<std::size_t, 4> kShifts{0, 1, 2, 36};
+/// Long arrays are tried from one shift only: they find nothing new, and take long unoptimised.
+constexpr bool is_long(std::size_t n) {
+  return n > 5000;
+}
 /// Guards that nothing outside a destination is written.
 constexpr std::size_t kMargin = 64;
 constexpr std::byte kGuard{0x5c};
@@ -127,6 +131,9 @@ TEST_P(Kernels, CastsGiveTheReferencesBits) {
           scalar_table().cast(to, expected.data(), from, source.data(), n);
         }
         for (const std::size_t shift : kShifts) {
+          if (is_long(n) && shift != 1) {
+            continue;
+          }
           Shifted in(source, shift);
           Shifted out(Bytes(expected.size()), (shift * 3) % 61);
           cast(to, out.data(), from, in.data(), n);
@@ -185,6 +192,9 @@ TEST_P(Kernels, AccumulateGivesTheReferencesBits) {
       Bytes expected = left;
       scalar_table().accumulate(dtype, expected.data(), right.data(), n);
       for (const std::size_t shift : kShifts) {
+        if (is_long(n) && shift != 1) {
+          continue;
+        }
         Shifted out(left, shift);
         Shifted in(right, (shift * 3) % 61);
         accumulate(dtype, out.data(), in.data(), n);
@@ -221,8 +231,8 @@ TEST_P(Kernels, WeightedSumsGiveTheReferencesBits) {
     for (const std::size_t n : kSizes) {
       for (const std::size_t sources : {1U, 2U, 3U, 4U, 5U, 16U}) {
         for (const std::size_t shift : {0U, 1U}) {
-          if (n > 5000 && sources > 5) {
-            continue;  // long and many: nothing new, and slow without optimisation
+          if (is_long(n) && (shift == 0 || (sources != 2 && sources != 5))) {
+            continue;
           }
           Sum sum(dtype, n, sources, shift);
           Bytes expected(n * size_of(dtype));
@@ -315,6 +325,9 @@ TEST_P(Kernels, CountsNanAndInfinityAndNothingElse) {
         expected += std::isfinite(value) ? 0U : 1U;
       }
       for (const std::size_t shift : kShifts) {
+        if (is_long(n) && shift != 1) {
+          continue;
+        }
         Shifted in(elements, shift);
         ASSERT_EQ(count_non_finite(dtype, in.data(), n), expected) << to_string(dtype) << n;
       }
