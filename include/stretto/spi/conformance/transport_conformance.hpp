@@ -23,6 +23,9 @@
 
 namespace stretto::spi::conformance {
 
+/// How long a test waits before it says that nothing moves; sanitizers on a busy host are slow.
+inline constexpr std::chrono::seconds kPatience{120};
+
 /// What a back end tells the suite.
 struct TransportHarness {
   std::string name;
@@ -81,10 +84,10 @@ class TransportConformance : public testing::TestWithParam<TransportHarness> {
   Endpoint& at(std::size_t rank) { return *endpoints_[rank]; }
   Transport& transport(std::size_t rank) { return at(rank).transport(); }
 
-  /// Polls everyone in turn, sleeping while nothing happens, until `done`; fails after 30 s.
+  /// Polls everyone in turn, sleeping while nothing happens, until `done`; fails after kPatience.
   template <typename Done>
   void run_until(Done done, bool accepting = true) {
-    const auto deadline = Deadline::after(std::chrono::seconds(30));
+    const auto deadline = Deadline::after(kPatience);
     while (!HasFatalFailure() && !done()) {
       std::size_t events = 0;
       for (auto& endpoint : endpoints_) {
@@ -427,9 +430,8 @@ TEST_P(TransportConformance, CloseFlushesWhatWasAccepted) {
     at(0).turn();
   }
   Status closed;
-  std::thread leaving(
-      [&] { closed = transport(0).close(Deadline::after(std::chrono::seconds(30))); });
-  const auto deadline = Deadline::after(std::chrono::seconds(30));
+  std::thread leaving([&] { closed = transport(0).close(Deadline::after(kPatience)); });
+  const auto deadline = Deadline::after(kPatience);
   while (at(1).losses_of(rank_at(0)) == 0 && !deadline.passed()) {
     if (at(1).turn() == 0) {
       sleep_for_work(std::span(endpoints_).subspan(1), deadline);
@@ -449,7 +451,7 @@ TEST_P(TransportConformance, EveryRandomScheduleDrains) {
     ASSERT_NO_FATAL_FAILURE(start(size, seed));
     std::size_t to_post = 10 * size;
     const std::size_t total = to_post;
-    const auto deadline = Deadline::after(std::chrono::seconds(30));
+    const auto deadline = Deadline::after(kPatience);
     while (all_received() < total || !all_sent()) {
       const std::size_t rank = random() % size;
       const std::size_t turns = to_post > 0 ? random() % 3 : 1;
@@ -482,7 +484,7 @@ TEST_P(TransportConformance, RanksOnThreadsOfTheirOwnDrain) {
     threads.emplace_back([this, rank] {
       Endpoint& self = at(rank);
       const auto mine = std::span(endpoints_).subspan(rank, 1);
-      const auto deadline = Deadline::after(std::chrono::seconds(30));
+      const auto deadline = Deadline::after(kPatience);
       for (std::size_t i = 0; i < kMessages; ++i) {
         for (std::size_t step = 1; step < kSize; ++step) {
           self.send(rank_at((rank + step) % kSize), (i * 12'345 + rank) % 150'000);

@@ -244,14 +244,17 @@ class Endpoint {
     const std::span<std::byte> bytes = buffer.span();
     expected_.resize(bytes.size());
     fill_pattern(event.peer, transport_->rank(), event.header.step, expected_);
-    const auto wrong = std::ranges::mismatch(bytes, expected_).in1;
-    if (wrong != bytes.end()) {
+    // memcmp first: byte loops are what takes the time under the sanitizers.
+    if (!bytes.empty() && std::memcmp(bytes.data(), expected_.data(), bytes.size()) != 0) {
+      const auto wrong = std::ranges::mismatch(bytes, expected_).in1;
       complain("byte " + std::to_string(wrong - bytes.begin()) + " of message " +
                std::to_string(event.header.step) + " (" + std::to_string(bytes.size()) +
                " bytes) of rank " + std::to_string(index_of(event.peer)) + " is wrong");
     }
-    std::ranges::fill(bytes, kUntouched);
-    if (!std::ranges::all_of(buffer.memory, [](std::byte b) { return b == kUntouched; })) {
+    const auto untouched = [](std::byte b) { return b == kUntouched; };
+    const std::span<const std::byte> around(buffer.memory);
+    if (!std::ranges::all_of(around.first(buffer.offset), untouched) ||
+        !std::ranges::all_of(around.subspan(buffer.offset + bytes.size()), untouched)) {
       complain("a byte outside the buffer was written");
     }
     ++n_received_;
@@ -267,7 +270,9 @@ class Endpoint {
     }
     ++n_sent_;
     bytes_sent_ += found->second.header.payload_bytes;
-    std::ranges::fill(found->second.memory, std::byte{0xdd});  // the receiver must not see it
+    std::memset(found->second.memory.data(),
+                0xdd,
+                found->second.memory.size());  // the receiver must not see it
     outgoing_.erase(found);
   }
 
