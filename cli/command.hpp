@@ -48,6 +48,7 @@ void fail_with(Context& context, std::string_view command, const Status& status)
 
 // The commands.
 void add_doctor(CLI::App& app, Context& context);
+void add_replay(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);
 
 }  // namespace stretto::cli

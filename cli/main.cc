@@ -104,6 +104,7 @@ int run_program(int argc, char** argv) {
   add_global_options(app, context);
   add_run(app, context);
   add_doctor(app, context);
+  add_replay(app, context);
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
