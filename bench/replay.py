@@ -1,0 +1,314 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Replay beside DistributedDataParallel on shaped links, by turns:
+
+    sudo bench/replay.py --stretto build/release/cli/stretto
+
+Brings up four hosts at 500 Mbit/s, measures their goodput, and for each byte scale runs five rounds of: DDP, ours
+backward, ours sequential, ours with a message per parameter, DDP.  DDP uses the best of three bucket sizes, chosen
+in runs before that do not count.  A run of ours counts only if the links' counters say that its bytes passed through
+them, and only with every lock closed that check_run lists.  Prints a table, and writes docs/measured/replay.json with
+--write.  The hosts are removed at the end, however it comes.
+
+Every raw result is kept in --raw FILE, one JSON line per run.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HOSTS = ROOT / "bench" / "rig" / "hosts.sh"
+PEER = ROOT / "bench" / "peers" / "ddp_replay.py"
+PREFIX = "replay"  # of our hosts' names: not those that somebody brought up by hand
+RESAMPLES = 10_000
+
+
+class Broken(Exception):
+    """The rig, or a run on it, is not as needed."""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stretto", default=str(ROOT / "build" / "release" / "cli" / "stretto"))
+    parser.add_argument("--profile", default=str(ROOT / "bench" / "profiles" / "resnet50.bk.log"))
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rate", default="500mbit")
+    parser.add_argument("--scales", default="0.0375,0.15,0.6", help="byte scales")
+    parser.add_argument("--time-scale", type=float, default=4)
+    parser.add_argument("--forward-ratio", type=float, default=0.5)
+    parser.add_argument("--buckets", default="1,4,25", help="DDP's bucket sizes in MB; the best is compared with")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--warmup", type=int, default=4)
+    parser.add_argument("--quick", action="store_true", help="one round of few steps: to see that it works")
+    parser.add_argument("--raw", default="", help="keep every result here")
+    parser.add_argument("--write", action="store_true", help="write docs/measured/replay.json")
+    options = parser.parse_args()
+    if options.quick:
+        options.runs, options.steps, options.warmup = 1, 4, 2
+    return options
+
+
+# ---- the rig
+
+def rig(*words, timeout=60, **environment):
+    """Runs hosts.sh in a group of its own, so that nothing of it is left when it takes too long."""
+    process = subprocess.Popen([str(HOSTS), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, start_new_session=True, env={**os.environ, "LAB_PREFIX": PREFIX, **environment})
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if process.returncode != 0:
+        raise Broken(f"hosts.sh {' '.join(map(str, words))} ended with {process.returncode}: {err.strip() or out.strip()}")
+    return out
+
+
+def counters(options):
+    return [int(line) for line in rig("counters", options.hosts).split()]
+
+
+def run_on_hosts(options, command, log, **environment):
+    """One run on all hosts: rank 0's line of JSON, and the bytes that each link has carried from its host."""
+    before = counters(options)
+    seconds = 120 + 20 * (options.steps + options.warmup)
+    try:
+        out = rig("run", options.hosts, *command, timeout=seconds, LAB_LOG=log, **environment)
+    except Broken as error:
+        errors = "".join(path.read_text() for path in sorted(pathlib.Path(log).glob("lab-rank*.err")))
+        raise Broken(f"{error}\n{errors}") from None
+    sent = [after - was for was, after in zip(before, counters(options))]
+    result = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+    result["link_mb"] = [bytes_sent / 1e6 for bytes_sent in sent]
+    return result
+
+
+def common(options, scale):
+    return ["--profile", options.profile, "--time-scale", options.time_scale, "--byte-scale", scale,
+            "--forward-ratio", options.forward_ratio, "--steps", options.steps, "--warmup", options.warmup]
+
+
+def run_peer(options, scale, bucket, log):
+    return run_on_hosts(options, ["/usr/bin/python3", PEER, *common(options, scale), "--bucket-mb", bucket], log)
+
+
+def run_ours(options, scale, extra, log, **environment):
+    command = [options.stretto, "replay", "--json", "--quiet", *common(options, scale), *extra]
+    result = run_on_hosts(options, command, log, **environment)
+    check_run(result, options)
+    return result
+
+
+# ---- locks
+
+def check_run(result, options):
+    """Ends the whole comparison if a run does not measure what it says."""
+    problems = []
+    if result["mismatches"] != 0 or result["verified_steps"] < 3:
+        problems.append(f"{result['mismatches']} mismatches in {result['verified_steps']} verified steps")
+    if result["slept_ms"] < result["compute_ms"]:
+        problems.append(f"slept {result['slept_ms']:.1f} ms of {result['compute_ms']:.1f}")
+    for rank, (link, said) in enumerate(zip(result["link_mb"], result["wire_mb_total_by_rank"])):
+        # Acknowledgements, headers of Ethernet, IP and TCP, and rendezvous come on top.
+        if not 0.95 <= link / said <= 1.05:
+            problems.append(f"rank {rank} reports {said:.2f} MB on the wire and its link carried {link:.2f}")
+    formula = 2 * result["gradient_mb"] * (result["ranks"] - 1) / result["ranks"]
+    if not 0.97 <= result["wire_mb"] / formula <= 1.10:
+        problems.append(f"{result['wire_mb']:.2f} MB a step; 2 S (P-1)/P is {formula:.2f}")
+    if problems:
+        raise Broken("this run does not count: " + "; ".join(problems) + f"\n{json.dumps(result)}")
+    # Noise and not a lie; shown, so that one can see it.
+    result["total_over_median"] = result["total_ms"] / (result["steps"] * result["median_ms"])
+
+
+# ---- the first chunk, from a trace
+
+def first_chunks(path, output_layers=2):
+    """From a rank's trace, per step: which chunk was handed to the exchange first, and how long after the output
+    layer's last gradient (and after its first)."""
+    steps = {}
+    for event in json.loads(pathlib.Path(path).read_text()):
+        if event["ph"] == "M":
+            continue
+        step = steps.setdefault(event["args"]["step"], {"ready": {}, "chunks": []})
+        if event["name"].startswith("ready "):
+            step["ready"][event["args"]["id"]] = event["ts"]
+        elif event["ph"] == "b":
+            step["chunks"].append((event["ts"], event["args"]["id"]))
+    found = []
+    for step in steps.values():
+        if step["chunks"] and len(step["ready"]) >= output_layers:
+            at, chunk = min(step["chunks"])
+            ready = [step["ready"][i] for i in range(output_layers)]
+            # A chunk that leaves in parts may begin with what came first.
+            since = max([t for t in ready if t <= at], default=at)
+            found.append({"chunk": chunk, "after_ready_ms": (at - since) / 1e3, "after_first_ms": (at - min(ready)) / 1e3})
+    return found
+
+
+def trace_run(options, scale, log):
+    trace = os.path.join(log, "trace.json")
+    result = run_ours(options, scale, ["--schedule", "backward"], log, STRETTO_TRACE=trace)
+    found = first_chunks(f"{trace}.0")[options.warmup:]
+    if not found:
+        raise Broken("the trace holds no step")
+    result["first_chunk_is_output_layer"] = all(entry["chunk"] == 0 for entry in found)
+    result["first_chunk_delay_ms"] = max(entry["after_ready_ms"] for entry in found)
+    result["first_chunk_after_first_gradient_ms"] = max(entry["after_first_ms"] for entry in found)
+    return result
+
+
+# ---- figures
+
+def median_of(results):
+    return statistics.median(result["median_ms"] for result in results)
+
+
+def ratio(over, under, seed=1):
+    """Ratio of medians, with its 95 % interval by resampling the runs of both."""
+    generator = random.Random(seed)
+
+    def draw(results):
+        return median_of(generator.choices(results, k=len(results)))
+
+    drawn = sorted(draw(over) / draw(under) for _ in range(RESAMPLES))
+    return median_of(over) / median_of(under), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
+
+
+def compare(options, scale, goodput, log, keep):
+    tried = {}
+    buckets = [float(word) for word in options.buckets.split(",")]
+    for bucket in buckets if len(buckets) > 1 else []:
+        tried[bucket] = keep("ddp, choosing", run_peer(options, scale, bucket, log))["median_ms"]
+    bucket = min(tried, key=tried.get) if tried else buckets[0]
+    runs = {"ddp": [], "backward": [], "sequential": [], "per parameter": []}
+    for number in range(options.runs):
+        print(f"byte scale {scale}, round {number + 1} of {options.runs}", file=sys.stderr, flush=True)
+        runs["ddp"].append(keep("ddp", run_peer(options, scale, bucket, log)))
+        for name, extra in [("backward", ["--schedule", "backward"]), ("sequential", ["--schedule", "sequential"]),
+                            ("per parameter", ["--schedule", "backward", "--per-parameter"])]:
+            runs[name].append(keep(name, run_ours(options, scale, extra, log)))
+        runs["ddp"].append(keep("ddp", run_peer(options, scale, bucket, log)))
+    traced = keep("traced", trace_run(options, scale, log))
+    return figures_of(options, scale, goodput, bucket, runs, traced)
+
+
+def figures_of(options, scale, goodput, bucket, runs, traced):
+    ours, one = runs["backward"], runs["backward"][0]
+    hosts = options.hosts
+    transfer_ms = 1e3 * 2 * one["gradient_mb"] * 1e6 * (hosts - 1) / hosts / goodput
+    limit_ms = max(one["compute_ms"], transfer_ms)
+    step_ms, sequential_ms = median_of(ours), median_of(runs["sequential"])
+    return {
+        "scale": scale, "gradient_mb": one["gradient_mb"], "compute_ms": one["compute_ms"], "transfer_ms": transfer_ms,
+        "goodput_mb_s": goodput / 1e6, "bucket_mb": bucket, "ddp_ms": median_of(runs["ddp"]), "backward_ms": step_ms,
+        "sequential_ms": sequential_ms, "per_parameter_ms": median_of(runs["per parameter"]),
+        "ddp_over_ours": ratio(runs["ddp"], ours),
+        "per_parameter_over_ours": ratio(runs["per parameter"], ours),
+        "saved_percent": 100 * (1 - step_ms / sequential_ms),
+        "step_over_limit": step_ms / limit_ms,
+        "total_over_median": statistics.median(run["total_over_median"] for run in ours),
+        "link_over_wire": statistics.median(sum(run["link_mb"]) / sum(run["wire_mb_total_by_rank"]) for run in ours),
+        "cpu_s": statistics.median(run["cpu_s"] for run in ours),
+        "first_chunk_is_output_layer": traced["first_chunk_is_output_layer"],
+        "first_chunk_delay_ms": traced["first_chunk_delay_ms"],
+        "first_chunk_after_first_gradient_ms": traced["first_chunk_after_first_gradient_ms"],
+    }
+
+
+def table(figures):
+    lines = ["| gradient | transfer / compute | limit | sequential | per parameter | DDP, best bucket | ours | DDP / ours (95 %) | "
+             "saved | ours / limit |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for f in figures:
+        middle, low, high = f["ddp_over_ours"]
+        lines.append(
+            f"| {f['gradient_mb']:.1f} MB | {f['transfer_ms'] / f['compute_ms']:.2f} "
+            f"| {max(f['compute_ms'], f['transfer_ms']):.0f} ms | {f['sequential_ms']:.0f} | {f['per_parameter_ms']:.0f} "
+            f"| {f['ddp_ms']:.0f} ({f['bucket_mb']:g} MB) | {f['backward_ms']:.0f} "
+            f"| {middle:.3f} ({low:.3f}-{high:.3f}) | {f['saved_percent']:.1f} % | {f['step_over_limit']:.3f} |")
+    return "\n".join(lines)
+
+
+def published(options, figures):
+    """The same, as tools/readme_table.py wants it."""
+    def output(*command):
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
+
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    name = pathlib.Path(options.profile).name.split(".")[0]
+    base = {"command": "bench/replay.py --write", "machine": f"{os.cpu_count()} cores, {model}",
+            "commit": output("git", "rev-parse", "--short", "HEAD"), "date": datetime.date.today().isoformat(),
+            "kind": "shaped links"}
+    entries = []
+    for f in figures:
+        what = f"Replay of {name}, {f['gradient_mb']:.1f} MB, {options.hosts} ranks at {options.rate}"
+        middle, low, high = f["ddp_over_ours"]
+        entries += [
+            {"name": f"{what}: DDP's step / ours", "value": f"{middle:.3f} ({low:.3f}-{high:.3f})", "unit": "",
+             "target": "at least 0.99", **base},
+            {"name": f"{what}: saved of the sequential step", "value": f"{f['saved_percent']:.1f}", "unit": "%",
+             "target": "", **base},
+            {"name": f"{what}: step / max(compute, transfer)", "value": f"{f['step_over_limit']:.3f}", "unit": "",
+             "target": "", **base},
+        ]
+    return entries
+
+
+def main():
+    options = arguments()
+    if os.geteuid() != 0:
+        print("replay.py: needs root, for the test hosts", file=sys.stderr)
+        return 3
+    if not os.access(options.stretto, os.X_OK):
+        print(f"replay.py: there is no {options.stretto}; build it, or name it with --stretto", file=sys.stderr)
+        return 3
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    raw = open(options.raw, "a") if options.raw else None
+
+    def keep(kind, result):
+        if raw:
+            raw.write(json.dumps({"kind": kind, **result}) + "\n")
+            raw.flush()
+        return result
+
+    hosts = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    if PREFIX + "sw" in hosts:
+        print("replay.py: its hosts exist: another one runs, or was killed; "
+              f"LAB_PREFIX={PREFIX} bench/rig/hosts.sh down removes them", file=sys.stderr)
+        return 3
+    figures = []
+    try:
+        rig("up", options.hosts, options.rate)
+        goodput = float(rig("goodput"))
+        print(f"goodput {goodput / 1e6:.2f} MB/s", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as log:
+            for scale in options.scales.split(","):
+                figures.append(compare(options, float(scale), goodput, log, keep))
+                print(json.dumps(figures[-1]), flush=True)
+    except (Broken, subprocess.TimeoutExpired) as error:
+        print(f"replay.py: {error}", file=sys.stderr)
+        return 1
+    finally:
+        rig("down")
+    print(table(figures))
+    if options.write:
+        path = ROOT / "docs" / "measured" / "replay.json"
+        path.write_text(json.dumps(published(options, figures), indent=1) + "\n")
+        print(f"wrote {path.relative_to(ROOT)}; tools/readme_table.py --write brings it to README", file=sys.stderr)
+    slow = [f for f in figures if f["ddp_over_ours"][0] < 0.99]
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
