@@ -51,8 +51,9 @@ class Deadline {
   bool passed() const noexcept { return Clock::now() >= when_; }
   /// Time that is left; zero if it has passed.
   std::chrono::nanoseconds left() const noexcept {
-    const auto left = when_ - Clock::now();
-    return left.count() > 0 ? std::chrono::nanoseconds(left) : std::chrono::nanoseconds(0);
+    // Compared first: the difference to the earliest of all times would overflow.
+    const TimePoint now = Clock::now();
+    return when_ > now ? std::chrono::nanoseconds(when_ - now) : std::chrono::nanoseconds(0);
   }
 
  private:

@@ -85,9 +85,9 @@ class EngineImpl final : public Engine {
       fired_;  ///< by parameter: step and pass of its last ready
   std::unique_ptr<spi::Transport> transport_;
   std::unique_ptr<spi::Device> device_;
-  std::unique_ptr<spi::Exchange> exchange_;
   std::unique_ptr<spi::Buffer> contributions_;
   std::unique_ptr<spi::Buffer> results_;
+  std::unique_ptr<spi::Exchange> exchange_;  // ends before the memory that its work names
   std::unique_ptr<Board> board_;
   trace::Recorder progress_trace_{0};
   trace::Recorder training_trace_{0};

@@ -2,8 +2,11 @@
 #include "stretto/engine.hpp"
 
 #include "base/hash.hpp"
+#include "device/adversarial/factory.hpp"
+#include "registry/registry.hpp"
 #include "tests/threads_as_ranks.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -208,6 +211,35 @@ TEST(EngineBits, AreTheSameWhateverTheSchedule) {
       options.reduction_threads = threads;
       EXPECT_EQ(train(ranks, options), expected) << threads << " reduction threads";
     }
+  }
+}
+
+TEST(EngineBits, AreTheSameOverEveryTransport) {
+  const std::uint64_t expected = train(3, {});
+  EngineOptions options;
+  options.transport = "tcp";
+  EXPECT_EQ(train(3, options), expected) << "tcp";
+  options.exchange = ExchangeKind::kOneHop;
+  EXPECT_EQ(train(3, options), expected) << "one-hop over tcp";
+  options = {};
+  options.link = parse_link("1gbit,100us").value();
+  EXPECT_EQ(train(3, options), expected) << "shaped";
+}
+
+std::atomic<std::uint64_t> adversary_seed{0};
+
+Result<std::unique_ptr<spi::Device>> make_adversary() {
+  return device::make_adversarial_device(adversary_seed.fetch_add(1));
+}
+
+TEST(EngineBits, AreTheSameOnADeviceThatRunsWorkAsLateAsItMay) {
+  const std::uint64_t expected = train(2, {});
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    adversary_seed = 100 * seed;
+    registry::replace_device_for_tests(&make_adversary);
+    const std::uint64_t seen = train(2, {});
+    registry::replace_device_for_tests(nullptr);
+    EXPECT_EQ(seen, expected) << "seeds from " << 100 * seed;
   }
 }
 

@@ -17,6 +17,11 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 // watched, so this only bounds the harm of a missed sign.
 constexpr auto kNap = std::chrono::milliseconds(500);
 
+// For copies that are under way when a step fails; they wait for nothing but a processor.
+constexpr auto kQuiet = std::chrono::seconds(2);
+// What a stream refused is tried again after so long, though nothing calls.
+constexpr auto kRetry = std::chrono::microseconds(100);
+
 }  // namespace
 
 Result<std::unique_ptr<ProgressThread>> ProgressThread::make(Parts parts) {
@@ -126,18 +131,21 @@ Status ProgressThread::handle(const Command& command) {
 void ProgressThread::sleep() {
   waker_.prepare();
   const TimePoint due = stepper_->next_due();
-  const auto left = std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   due == TimePoint::max() ? kNap : due - Clock::now()),
-                               std::chrono::nanoseconds(0),
-                               std::chrono::nanoseconds(kNap));
+  std::chrono::nanoseconds left = kNap;
+  if (stalled_) {
+    left = kRetry;
+  } else if (due < Clock::now() + kNap) {
+    left = Deadline(due).left();
+  }
   if (queue_.was_empty() && !stop_.load(std::memory_order_acquire)) {
-    std::array<pollfd, 3> descriptors{{{waker_.descriptor(), POLLIN, 0},
+    std::array<pollfd, 4> descriptors{{{waker_.descriptor(), POLLIN, 0},
                                        {control_.descriptor(), POLLIN, 0},
-                                       {exchange_.descriptor(), POLLIN, 0}}};
+                                       {exchange_.descriptor(), POLLIN, 0},
+                                       {stepper_->descriptor(), POLLIN, 0}}};
     // Parked, the exchange's descriptor may stay readable; after a failure so may all but the
     // first.
     const bool failed = board_.failed.load(std::memory_order_relaxed);
-    const nfds_t count = failed ? 1 : parked_ ? 2 : 3;
+    const nfds_t count = failed ? 1 : parked_ ? 2 : 4;
     timespec timeout{};
     const auto wait = parked_ || failed ? std::chrono::nanoseconds(kNap) : left;
     timeout.tv_nsec = static_cast<long>(wait.count());
@@ -155,6 +163,7 @@ void ProgressThread::fail(const Status& status) {
   if (reason.code() != StatusCode::kPeerLost) {
     control_.abort(full);
   }
+  stepper_->quiesce(Deadline::after(kQuiet));
   board_.fail(full);
 }
 

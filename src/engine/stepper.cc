@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <thread>
 
 #include <time.h>
 
@@ -38,10 +39,22 @@ Stepper::Stepper(const StepperParts& parts)
 Result<std::unique_ptr<Stepper>> Stepper::make(const StepperParts& parts) {
   auto stepper = std::unique_ptr<Stepper>(new Stepper(parts));
   STRETTO_TRY_ASSIGN(stepper->stream_, parts.device->make_stream());
+  STRETTO_TRY_ASSIGN(stepper->quiet_, parts.device->make_event());
   for (ParameterState& parameter : stepper->parameters_) {
     STRETTO_TRY_ASSIGN(parameter.copied, parts.device->make_event());
   }
   return stepper;
+}
+
+void Stepper::quiesce(Deadline deadline) noexcept {
+  Status recorded = stream_->record(*quiet_);
+  while (recorded.code() == StatusCode::kWouldBlock && !deadline.passed()) {
+    std::this_thread::yield();
+    recorded = stream_->record(*quiet_);
+  }
+  if (!recorded.is_ok() || !quiet_->wait(deadline).is_ok()) {
+    log(LogLevel::kWarning, "a copy of a gradient did not end; its memory may still be read");
+  }
 }
 
 std::byte* Stepper::slot(std::size_t parameter) const noexcept {
@@ -290,6 +303,9 @@ Result<bool> Stepper::advance(TimePoint now) {
 
 Result<bool> Stepper::collect_copies(TimePoint now) {
   bool moved = false;
+  if (copying_first_ < copying_.size()) {
+    stream_->drain();
+  }
   while (copying_first_ < copying_.size() && parameters_[copying_[copying_first_]].copied->done()) {
     STRETTO_TRY(arrive(copying_[copying_first_], now));
     ++copying_first_;
@@ -537,9 +553,6 @@ void Stepper::end_if_done(TimePoint now) {
 
 TimePoint Stepper::next_due() const noexcept {
   TimePoint due = parts_.exchange->next_due();
-  if (step_open_ && copying_first_ < copying_.size()) {
-    return TimePoint::min();
-  }
   if (step_open_ && parts_.options.schedule != Schedule::kSequential) {
     for (const std::uint32_t chunk : partial_) {
       due = std::min(due, chunks_[chunk].news + parts_.options.flush_after);

@@ -64,6 +64,12 @@ class Stepper {
   /// When advance wants to be called though no descriptor speaks.
   TimePoint next_due() const noexcept;
 
+  /// Readable when copies into the arena are done; -1 if they are done at once.
+  int descriptor() const noexcept { return stream_->descriptor(); }
+
+  /// After a failure: waits, within the deadline, until nothing reads the user's memory any more.
+  void quiesce(Deadline deadline) noexcept;
+
   bool in_step() const noexcept { return step_open_; }
   /// Order in which gradients appeared in the last step, by parameter (without the footer).
   std::span<const std::uint32_t> seen_order() const noexcept { return seen_order_; }
@@ -127,7 +133,6 @@ class Stepper {
   std::vector<std::uint32_t> partial_;  ///< chunks with ready shards that have not left
   std::vector<std::uint32_t> copying_;  ///< parameters on their way into the arena, in order
   std::size_t copying_first_ = 0;
-  std::unique_ptr<spi::Stream> stream_;
   std::vector<float> footer_values_;
   schedule::Plan plan_;
   std::vector<std::uint32_t> expected_order_;
@@ -144,6 +149,10 @@ class Stepper {
   TimePoint busy_since_{};
   spi::TransportCounters counters_at_begin_;
   double cpu_at_begin_ = 0;
+
+  // Declared last, so that it ends first: its work names events and the footer's values.
+  std::unique_ptr<spi::Event> quiet_;
+  std::unique_ptr<spi::Stream> stream_;
 };
 
 }  // namespace stretto::engine

@@ -4,27 +4,56 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string>
 
+#include <sys/epoll.h>
+
 namespace stretto::exchange {
+namespace {
+
+/// One descriptor that is readable when either of two is.
+Result<FileDescriptor> watch_both(int first, int second) {
+  FileDescriptor both(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int descriptor : {first, second}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (descriptor >= 0 && ::epoll_ctl(both.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      return fail(StatusCode::kUnavailable,
+                  std::string("cannot watch a descriptor: ") + std::strerror(errno) +
+                      "; raise the limit of open files (ulimit -n)");
+    }
+  }
+  return both;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& transport,
                                                            spi::Device& device,
                                                            const OwnerOptions& options) {
   STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
-  return std::make_unique<OwnerExchange>(transport, std::move(stream), device, options);
+  FileDescriptor both;
+  if (stream->descriptor() >= 0) {
+    STRETTO_TRY_ASSIGN(both, watch_both(transport.descriptor(), stream->descriptor()));
+  }
+  return std::make_unique<OwnerExchange>(
+      transport, std::move(stream), std::move(both), device, options);
 }
 
 OwnerExchange::OwnerExchange(spi::Transport& transport,
                              std::unique_ptr<spi::Stream> stream,
+                             FileDescriptor both,
                              spi::Device& device,
                              const OwnerOptions& options)
     : transport_(transport),
       device_(device),
-      stream_(std::move(stream)),
+      both_(std::move(both)),
       options_(options),
       ranks_(transport.size()),
-      lost_(transport.size(), false) {
+      lost_(transport.size(), false),
+      stream_(std::move(stream)) {
   traits_.name = options.one_hop_bytes == SIZE_MAX ? "one-hop" : "owner";
   traits_.partial_chunks = true;
   traits_.any_order = true;
@@ -195,10 +224,16 @@ void OwnerExchange::reduce_if_complete(std::size_t index) {
 Status OwnerExchange::post_waiting_sums() {
   while (!to_sum_.empty()) {
     const std::uint32_t index = to_sum_.front();
-    if (Status posted = post_sum(index); !posted.is_ok()) {
-      return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
+    if (!sum_posted_) {
+      if (const Status posted = post_sum(index); !posted.is_ok()) {
+        return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
+      }
+      sum_posted_ = true;
     }
-    STRETTO_TRY(stream_->record(*sum_done_[index]));
+    if (const Status recorded = stream_->record(*sum_done_[index]); !recorded.is_ok()) {
+      return recorded.code() == StatusCode::kWouldBlock ? Status() : recorded;
+    }
+    sum_posted_ = false;
     to_sum_.pop();
     summing_.push(index);
   }
@@ -249,6 +284,9 @@ Status OwnerExchange::post_sum(std::size_t index) {
 }
 
 void OwnerExchange::collect_sums() {
+  if (!summing_.empty()) {
+    stream_->drain();
+  }
   while (!summing_.empty() && sum_done_[summing_.front()]->done()) {
     const std::uint32_t index = summing_.front();
     summing_.pop();
@@ -333,8 +371,7 @@ Result<std::size_t> OwnerExchange::poll(std::span<spi::ExchangeEvent> events) {
 }
 
 TimePoint OwnerExchange::next_due() const noexcept {
-  // Sums run on another thread may end without a sign on the transport's descriptor.
-  if (!summing_.empty() || !events_.empty()) {
+  if (!events_.empty() || !to_sum_.empty()) {
     return TimePoint::min();
   }
   return transport_.next_due();

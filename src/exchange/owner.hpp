@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/file_descriptor.hpp"
 #include "exchange/chunk_table.hpp"
 #include "exchange/factory.hpp"
 #include "exchange/fixed_ring.hpp"
@@ -39,6 +40,7 @@ class OwnerExchange final : public spi::Exchange {
  public:
   OwnerExchange(spi::Transport& transport,
                 std::unique_ptr<spi::Stream> stream,
+                FileDescriptor both,
                 spi::Device& device,
                 const OwnerOptions& options);
 
@@ -53,7 +55,9 @@ class OwnerExchange final : public spi::Exchange {
   Status submit(const spi::ChunkSubmission& submission) override;
   Result<std::size_t> poll(std::span<spi::ExchangeEvent> events) override;
   std::vector<spi::PendingShard> pending() const override;
-  int descriptor() const noexcept override { return transport_.descriptor(); }
+  int descriptor() const noexcept override {
+    return both_.is_open() ? both_.get() : transport_.descriptor();
+  }
   TimePoint next_due() const noexcept override;
 
  private:
@@ -139,7 +143,7 @@ class OwnerExchange final : public spi::Exchange {
 
   spi::Transport& transport_;
   spi::Device& device_;
-  std::unique_ptr<spi::Stream> stream_;
+  FileDescriptor both_;  ///< watches transport and stream; closed if the stream works at once
   OwnerOptions options_;
   spi::ExchangeTraits traits_;
   std::size_t ranks_;
@@ -166,6 +170,10 @@ class OwnerExchange final : public spi::Exchange {
   FixedRing<spi::ExchangeEvent> events_;
   std::vector<bool> lost_;
   Status error_;
+  bool sum_posted_ = false;  ///< the first of to_sum_ has been posted, but not recorded
+
+  // Declared last, so that it ends first: its work names events and scratch.
+  std::unique_ptr<spi::Stream> stream_;
 };
 
 }  // namespace stretto::exchange

@@ -6,10 +6,12 @@
 #include "base/mutex.hpp"
 #include "device/cpu/factory.hpp"
 #include "exchange/factory.hpp"
+#include "transport/decorators/shaped_transport.hpp"
 #include "transport/inproc/inproc_transport.hpp"
 #include "transport/tcp/factory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -82,15 +84,27 @@ Result<std::unique_ptr<spi::Transport>> make_plain_transport(Group& group,
   return inproc_meeting().take(job, group.rank(), group.size());
 }
 
+std::atomic<DeviceFactory> device_for_tests{nullptr};  // NOLINT: a seam for tests
+
 }  // namespace
 
 Result<std::unique_ptr<spi::Transport>> make_transport(Group& group, const EngineOptions& options) {
   STRETTO_TRY_ASSIGN(const std::uint64_t job, agree_on_job(group));
   STRETTO_TRY_ASSIGN(auto transport, make_plain_transport(group, options, job));
-  return transport;
+  if (!options.link.emulated()) {
+    return transport;
+  }
+  return transport::make_shaped_transport(std::move(transport), options.link);
+}
+
+void replace_device_for_tests(DeviceFactory factory) {
+  device_for_tests.store(factory);
 }
 
 Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options) {
+  if (const DeviceFactory factory = device_for_tests.load()) {
+    return factory();
+  }
   return device::make_cpu_device(options.reduction_threads);
 }
 

@@ -20,6 +20,10 @@ Result<std::unique_ptr<spi::Transport>> make_transport(Group& group, const Engin
 /// The processor that gradients live on.
 Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options);
 
+/// Puts another device in place of the above, for tests; nullptr takes it away.
+using DeviceFactory = Result<std::unique_ptr<spi::Device>> (*)();
+void replace_device_for_tests(DeviceFactory factory);
+
 /// Ownership: transport and device outlive the exchange.
 Result<std::unique_ptr<spi::Exchange>> make_exchange(spi::Transport& transport,
                                                      spi::Device& device,

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/file_descriptor.hpp"
+#include "exchange/shared/mapping.hpp"
+
+#include "stretto/spi/control.hpp"
+#include "stretto/status.hpp"
+#include "stretto/types.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace stretto::exchange {
+
+/// The ranks of a group that are on one host and can map each other's memory.
+///
+/// A host's name proves nothing.  Ranks are on one host if the launcher put them there (the local
+/// size is the group's) and if each could hand its memory to each other and read a number back
+/// through it. Descriptors travel through a socket in the abstract name space, which leaves no
+/// file; what comes without the secret that was agreed over the control connections is dropped.
+///
+/// Threading: confined(one thread at a time); `wake` writes only to what other ranks share.
+/// Ownership: `control` outlives it.
+class Host {
+ public:
+  /// All ranks call it together, and all fail or all succeed.
+  ///
+  /// Blocking: until all have, or the deadline.    Errors: kUnsupported if the ranks are not on one
+  /// host, with the reason; what `control` says.
+  static Result<std::unique_ptr<Host>> meet(spi::ControlPlane& control,
+                                            std::size_t local_size,
+                                            Deadline deadline);
+
+  std::size_t rank() const noexcept { return index_of(control_.rank()); }
+  std::size_t size() const noexcept { return control_.size(); }
+  spi::ControlPlane& control() const noexcept { return control_; }
+
+  /// Gives every rank's memory to every rank; all call it together.  `mine` may differ in number
+  /// and size.  The result is by rank, then in the order given; empty for this rank.
+  ///
+  /// `ready` says whether this rank could make its memory; if one could not, all get its error.
+  /// Blocking: until all have called, or the deadline.
+  Result<std::vector<std::vector<Mapping>>> share(const Status& ready,
+                                                  std::span<const Mapping* const> mine,
+                                                  Mapping::Touch touch,
+                                                  Deadline deadline);
+
+  /// Readable after a wake() that followed arm().
+  int descriptor() const noexcept { return bells_[rank()].get(); }
+  /// This rank is about to sleep; look for work once more after it.
+  void arm() noexcept;
+  /// This rank is awake.
+  void disarm() noexcept;
+  /// After publishing work for a rank: costs a system call only if it sleeps.
+  void wake(std::size_t rank) noexcept;
+
+ private:
+  struct Address {
+    std::string name;
+    std::array<std::uint64_t, 2> secret{};
+  };
+
+  explicit Host(spi::ControlPlane& control) : control_(control) {}
+
+  Status open_socket();
+  Status share_bells(Deadline deadline);
+  Result<std::vector<std::vector<FileDescriptor>>> swap_descriptors(
+      std::span<const int> mine, std::span<const std::size_t> expected, Deadline deadline);
+  Result<bool> send_to(std::size_t rank, std::span<const int> descriptors) const;
+  Result<bool> receive(std::vector<std::vector<FileDescriptor>>& got,
+                       std::span<const std::size_t> expected) const;
+  /// Success if all ranks say so, else the first one's error.
+  Status agree(const Status& mine, Deadline deadline) const;
+
+  spi::ControlPlane& control_;
+  FileDescriptor socket_;
+  std::vector<Address> addresses_;  ///< by rank
+  std::uint32_t round_ = 0;
+  std::vector<FileDescriptor> bells_;  ///< eventfds, by rank
+  std::vector<Mapping> flags_;         ///< by rank: whether it sleeps
+  bool armed_ = false;
+};
+
+}  // namespace stretto::exchange

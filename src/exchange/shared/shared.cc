@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/shared/shared.hpp"
+
+#include "exchange/shared/factory.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <sys/epoll.h>
+
+namespace stretto::exchange {
+namespace {
+
+/// Chunks up to this size stay whole: one owner, two letters per rank.
+constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
+
+/// Memory of an arena.  The exchange holds it by a weak pointer, to know when the user let it go.
+///
+/// Threading: immutable; the memory is the user's.
+class SharedBuffer final : public spi::Buffer {
+ public:
+  explicit SharedBuffer(std::shared_ptr<const Mapping> memory) : memory_(std::move(memory)) {}
+  std::byte* data() const noexcept override { return memory_->data(); }
+  std::size_t size() const noexcept override { return memory_->size(); }
+
+ private:
+  std::shared_ptr<const Mapping> memory_;
+};
+
+Result<FileDescriptor> watch_both(int first, int second) {
+  FileDescriptor both(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int descriptor : {first, second}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(both.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      return fail(StatusCode::kUnavailable,
+                  std::string("cannot watch a descriptor: ") + std::strerror(errno) +
+                      "; raise the limit of open files (ulimit -n)");
+    }
+  }
+  return both;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<spi::Exchange>> make_shared_exchange(spi::ControlPlane& control,
+                                                            spi::Device& device,
+                                                            const SharedOptions& options) {
+  STRETTO_TRY_ASSIGN(auto host,
+                     Host::meet(control, options.local_size, Deadline::after(options.timeout)));
+  if (!device.host_accessible()) {
+    return fail(StatusCode::kUnsupported,
+                "the shared exchange needs gradients in the host's memory; choose owner");
+  }
+  STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
+  FileDescriptor both;
+  if (stream->descriptor() >= 0) {
+    STRETTO_TRY_ASSIGN(both, watch_both(host->descriptor(), stream->descriptor()));
+  }
+  return std::make_unique<SharedExchange>(
+      std::move(host), std::move(stream), std::move(both), device, options.timeout);
+}
+
+SharedExchange::SharedExchange(std::unique_ptr<Host> host,
+                               std::unique_ptr<spi::Stream> stream,
+                               FileDescriptor both,
+                               spi::Device& device,
+                               std::chrono::nanoseconds timeout)
+    : host_(std::move(host)),
+      stream_(std::move(stream)),
+      both_(std::move(both)),
+      device_(device),
+      timeout_(timeout),
+      ranks_(host_->size()),
+      boxes_(ranks_),
+      read_(ranks_, 0),
+      peer_staging_(ranks_),
+      files_(ranks_),
+      to_wake_(ranks_, false) {
+  traits_.name = "shared";
+  traits_.partial_chunks = true;
+  traits_.any_order = true;
+}
+
+Result<std::unique_ptr<spi::Buffer>> SharedExchange::allocate_arena(spi::Device& device,
+                                                                    std::size_t bytes) {
+  if (&device != &device_) {
+    return device.allocate(bytes);
+  }
+  STRETTO_TRY_ASSIGN(Mapping made, Mapping::create(bytes, Mapping::Touch::kNow));
+  auto memory = std::make_shared<const Mapping>(std::move(made));
+  arenas_.push_back({memory, memory->data(), memory->size(), 0});
+  return std::make_unique<SharedBuffer>(std::move(memory));
+}
+
+Status SharedExchange::configure(std::span<const spi::ChunkDescription> chunks,
+                                 std::uint64_t /*plan_hash*/,
+                                 std::uint32_t /*epoch*/) {
+  if (!std::all_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return done(slot); })) {
+    return {StatusCode::kInvalidArgument, "the plan cannot change while shards are in flight"};
+  }
+  table_ = ChunkTable::make(chunks, ranks_, kWholeBytes);
+  staging_offset_.clear();
+  staging_bytes_ = 0;
+  for (std::size_t shard = 0; shard < table_.shard_count(); ++shard) {
+    staging_offset_.push_back(staging_bytes_);
+    staging_bytes_ += (table_.shard_bytes(shard) + 63) / 64 * 64;
+  }
+  STRETTO_TRY(hand_over());
+  return allocate_slots();
+}
+
+Status SharedExchange::allocate_slots() {
+  const std::size_t slots = 2 * table_.shard_count();
+  slots_.assign(slots, Slot{});
+  parts_.assign(slots * ranks_, Part{});
+  sum_done_.clear();
+  sum_done_.resize(slots);
+  for (std::size_t index = 0; index < slots; ++index) {
+    if (owner_of(index) == own()) {
+      STRETTO_TRY_ASSIGN(sum_done_[index], device_.make_event());
+    }
+  }
+  if (ranks_ > spi::kMaxSources) {
+    STRETTO_TRY_ASSIGN(accumulator_, device_.allocate(kPieceBytes / 2 * sizeof(float)));
+  }
+  to_sum_ = FixedRing<Sum>(slots + 1);
+  summing_ = FixedRing<std::uint32_t>(slots + 1);
+  events_ = FixedRing<spi::ExchangeEvent>(2 * slots + 1);
+  return {};
+}
+
+/// Makes the letter box and the staging area of this plan, and maps everybody's, with all arenas
+/// that are new.
+Status SharedExchange::hand_over() {
+  const Deadline deadline = Deadline::after(timeout_);
+  auto box =
+      Mapping::create(PostBox::bytes_for(ranks_, table_.shard_count()), Mapping::Touch::kNow);
+  auto staging = Mapping::create(4 * staging_bytes_, Mapping::Touch::kLater);
+  const Status ready = !box ? box.error() : !staging ? staging.error() : Status();
+  std::vector<const Mapping*> mine;
+  std::vector<std::shared_ptr<const Mapping>> held;
+  if (ready.is_ok()) {
+    mine.push_back(&*box);
+    for (Arena& arena : arenas_) {
+      if (auto memory = arena.memory.lock(); memory != nullptr && arena.file == 0) {
+        arena.file = next_file_++;
+        mine.push_back(memory.get());
+        held.push_back(std::move(memory));
+      }
+    }
+  }
+  STRETTO_TRY_ASSIGN(auto got, host_->share(ready, mine, Mapping::Touch::kNow, deadline));
+  const Mapping* const pages = &*staging;
+  STRETTO_TRY_ASSIGN(auto areas, host_->share({}, {&pages, 1}, Mapping::Touch::kLater, deadline));
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    read_[rank] = 0;
+    if (rank == own()) {
+      continue;
+    }
+    if (got[rank].empty() || areas[rank].size() != 1 || got[rank][0].size() != box->size() ||
+        areas[rank][0].size() != staging->size()) {
+      return {StatusCode::kCorruptWire,
+              "rank " + std::to_string(rank) + " handed over memory for another plan"};
+    }
+    boxes_[rank] = PostBox(std::move(got[rank][0]), table_.shard_count());
+    peer_staging_[rank] = std::move(areas[rank][0]);
+    std::move(got[rank].begin() + 1, got[rank].end(), std::back_inserter(files_[rank]));
+  }
+  boxes_[own()] = PostBox(std::move(*box), table_.shard_count());
+  staging_ = std::move(*staging);
+  return {};
+}
+
+std::size_t SharedExchange::shards_of(ChunkId chunk) const noexcept {
+  return table_.chunk(index_of(chunk)).shard_count;
+}
+
+spi::Exchange::ShardRange SharedExchange::shard_range(ChunkId chunk,
+                                                      std::size_t shard) const noexcept {
+  return table_.range(index_of(chunk), shard);
+}
+
+Status SharedExchange::check_submission(const spi::ChunkSubmission& submission,
+                                        std::size_t count) const {
+  const std::size_t chunk = index_of(submission.chunk);
+  if (chunk >= table_.chunk_count() || submission.first_shard > table_.chunk(chunk).shard_count ||
+      count > table_.chunk(chunk).shard_count - submission.first_shard) {
+    return {StatusCode::kInvalidArgument,
+            "chunk " + std::to_string(chunk) + " with these shards is not in the plan"};
+  }
+  if (submission.step < step_ || submission.step > step_ + 1) {
+    return {StatusCode::kInvalidArgument,
+            "step " + std::to_string(submission.step) + " was submitted after step " +
+                std::to_string(step_) + "; steps follow one another"};
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t shard = table_.chunk(chunk).first_shard + submission.first_shard + i;
+    const Slot& slot = slots_[slot_index(shard, submission.step)];
+    if (slot.submitted && slot.step == submission.step) {
+      return {StatusCode::kInvalidArgument,
+              "chunk " + std::to_string(chunk) + " was submitted twice in step " +
+                  std::to_string(submission.step)};
+    }
+  }
+  return {};
+}
+
+Status SharedExchange::submit(const spi::ChunkSubmission& submission) {
+  STRETTO_TRY(error_);
+  const std::size_t chunk = index_of(submission.chunk);
+  std::size_t count = submission.shard_count;
+  if (count == 0 && chunk < table_.chunk_count() &&
+      submission.first_shard <= table_.chunk(chunk).shard_count) {
+    count = table_.chunk(chunk).shard_count - submission.first_shard;
+  }
+  STRETTO_TRY(check_submission(submission, count));
+  step_ = submission.step;
+  // The shards of others first: they can begin while this rank goes on.
+  const std::size_t turn = own() + 1 + ranks_ - chunk % ranks_;
+  const std::size_t all = table_.chunk(chunk).shard_count;
+  for (std::size_t i = 0; i < all; ++i) {
+    const std::size_t shard = (turn + i) % all;
+    if (shard >= submission.first_shard && shard < submission.first_shard + count) {
+      submit_shard(submission, shard);
+    }
+  }
+  wake_receivers();
+  return {};
+}
+
+void SharedExchange::submit_shard(const spi::ChunkSubmission& submission, std::size_t shard) {
+  const std::size_t chunk = index_of(submission.chunk);
+  const std::size_t number = table_.chunk(chunk).first_shard + shard;
+  const std::size_t index = slot_index(number, submission.step);
+  Slot& slot = slots_[index];
+  if (slot.step != submission.step) {
+    open(index, submission.step);
+  }
+  const std::size_t offset =
+      table_.range(chunk, shard).first * size_of(table_.chunk(chunk).description.dtype);
+  const std::size_t bytes = table_.shard_bytes(number);
+  const std::byte* contribution =
+      submission.samples == 0 ? nullptr : submission.contribution + offset;
+  slot.result = submission.result + offset;
+  slot.submitted = true;
+  if (owner_of(index) == own()) {
+    add_part(index, own(), {true, submission.samples, contribution, slot.result});
+    return;
+  }
+  Letter letter;
+  letter.kind = Letter::Kind::kPart;
+  letter.step = submission.step;
+  letter.shard = static_cast<std::uint32_t>(number);
+  letter.samples = submission.samples;
+  if (contribution != nullptr) {
+    Place place = place_of(contribution, bytes);
+    if (place.data == nullptr) {
+      place = staging(index, false);
+      std::memcpy(place.data, contribution, bytes);
+    }
+    letter.contribution_file = place.file;
+    letter.contribution_offset = place.offset;
+  }
+  Place place = place_of(slot.result, bytes);
+  if (place.data == nullptr) {
+    place = staging(index, true);
+    slot.staged_result = place.data;
+  }
+  letter.result_file = place.file;
+  letter.result_offset = place.offset;
+  send(owner_of(index), letter);
+}
+
+void SharedExchange::open(std::size_t index, std::uint64_t step) {
+  slots_[index] = Slot{};
+  slots_[index].step = step;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    part(index, rank) = Part{};
+  }
+}
+
+/// Where memory lies for the others; no data if it is not in an arena that they map.
+SharedExchange::Place SharedExchange::place_of(const std::byte* data,
+                                               std::size_t bytes) const noexcept {
+  for (const Arena& arena : arenas_) {
+    if (arena.file != 0 && data >= arena.begin && data + bytes <= arena.begin + arena.size &&
+        !arena.memory.expired()) {
+      const auto offset = static_cast<std::size_t>(data - arena.begin);
+      return {const_cast<std::byte*>(data), arena.file, offset};  // NOLINT: the arena is writable
+    }
+  }
+  return {};
+}
+
+SharedExchange::Place SharedExchange::staging(std::size_t index, bool for_result) const noexcept {
+  const std::size_t area = 2 * (index & 1U) + (for_result ? 1 : 0);
+  const std::size_t offset = area * staging_bytes_ + staging_offset_[index / 2];
+  return {staging_.data() + offset, 0, offset};
+}
+
+TimePoint SharedExchange::next_due() const noexcept {
+  if (!events_.empty() || !to_sum_.empty() || !error_.is_ok()) {
+    return TimePoint::min();
+  }
+  host_->arm();
+  for (std::size_t sender = 0; sender < ranks_; ++sender) {
+    if (sender != own() && boxes_[sender].memory().data() != nullptr &&
+        boxes_[sender].written(own()) != read_[sender]) {
+      return TimePoint::min();
+    }
+  }
+  return TimePoint::max();
+}
+
+std::vector<spi::PendingShard> SharedExchange::pending() const {
+  std::vector<spi::PendingShard> list;
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    const Slot& slot = slots_[index];
+    if (done(slot)) {
+      continue;
+    }
+    const std::size_t chunk = table_.chunk_of(index / 2);
+    spi::PendingShard entry{slot.step,
+                            ChunkId{static_cast<std::uint32_t>(chunk)},
+                            index / 2 - table_.chunk(chunk).first_shard,
+                            owner_of(index) == own(),
+                            {}};
+    if (!entry.reduced_here) {
+      entry.missing.push_back(table_.owner(index / 2));
+    } else {
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        if (!part(index, rank).arrived) {
+          entry.missing.push_back(Rank{static_cast<std::uint32_t>(rank)});
+        }
+      }
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace stretto::exchange
