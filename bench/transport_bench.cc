@@ -51,11 +51,12 @@ class Endpoint {
       const Rank peer{static_cast<std::uint32_t>((rank + step) % size)};
       check(transport_.announce(peer, header, payload_, 0));
     }
-    std::size_t left = 2 * (size - 1);
-    while (left > 0) {
+    // Goes below zero when a peer that is a round ahead has been served already.
+    left_ += 2 * (static_cast<std::ptrdiff_t>(size) - 1);
+    while (left_ > 0) {
       const std::size_t count = transport_.poll(events_).value();
       for (std::size_t i = 0; i < count; ++i) {
-        left -= handle(events_[i]);
+        left_ -= handle(events_[i]);
       }
       polls_ += 1;
       if (count == 0 && transport_.next_due() > Clock::now()) {
@@ -74,7 +75,7 @@ class Endpoint {
     }
   }
 
-  std::size_t handle(const TransportEvent& event) {
+  std::ptrdiff_t handle(const TransportEvent& event) {
     switch (event.kind) {
       case TransportEvent::Kind::kAnnounced:
         // A peer may be a round ahead; its buffer is free then, for what it sent before is here.
@@ -92,6 +93,7 @@ class Endpoint {
   std::vector<std::byte> payload_;
   std::vector<std::vector<std::byte>> buffers_;
   std::array<TransportEvent, 64> events_;
+  std::ptrdiff_t left_ = 0;
   std::size_t polls_ = 0;
 };
 

@@ -2,7 +2,6 @@
 #include "transport/tcp/handshake.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <vector>
 
@@ -20,7 +19,7 @@ Identity identity(std::uint32_t rank, std::string token = "blue") {
 /// Moves at most `most` bytes from one to the other; says how many.
 std::size_t carry(Handshake& from, Handshake& to, std::size_t most = 1) {
   const std::size_t bytes = std::min({most, from.output().size(), to.input().size()});
-  std::memcpy(to.input().data(), from.output().data(), bytes);
+  std::copy_n(from.output().begin(), bytes, to.input().begin());
   from.sent(bytes);
   to.received(bytes);
   return bytes;
@@ -34,7 +33,7 @@ void talk(Handshake& a, Handshake& b) {
 void feed(Handshake& handshake, std::span<const std::byte> bytes) {
   while (!bytes.empty() && !handshake.input().empty()) {
     const std::size_t step = std::min(bytes.size(), handshake.input().size());
-    std::memcpy(handshake.input().data(), bytes.data(), step);
+    std::copy_n(bytes.begin(), step, handshake.input().begin());
     handshake.received(step);
     bytes = bytes.subspan(step);
   }
