@@ -27,6 +27,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HOSTS = ROOT / "bench" / "rig" / "hosts.sh"
 PEER = ROOT / "bench" / "peers" / "ddp_replay.py"
+PACKETS = ROOT / "bench" / "rig" / "packets.py"
+CONTROL_PORT = 29555  # where ranks find each other
 PREFIX = "replay"  # of our hosts' names: not those that somebody brought up by hand
 RESAMPLES = 10_000
 
@@ -152,18 +154,57 @@ def first_chunks(path, output_layers=2):
             ready = [step["ready"][i] for i in range(output_layers)]
             # A chunk that leaves in parts may begin with what came first.
             since = max([t for t in ready if t <= at], default=at)
-            found.append({"chunk": chunk, "after_ready_ms": (at - since) / 1e3, "after_first_ms": (at - min(ready)) / 1e3})
+            found.append({"chunk": chunk, "at": at, "ready": since,
+                          "after_ready_ms": (at - since) / 1e3, "after_first_ms": (at - min(ready)) / 1e3})
     return found
+
+
+def first_bytes(chunks, packets, control_port):
+    """Per step, ms from ready to the first payload that left after the chunk's hand-over, on any connection but the control
+    one; and the same to the first packet with more than a message's head.  None where no packet was seen."""
+    data = sorted(packet for packet in packets if control_port not in packet[2:4])
+
+    def after(chunk, least):
+        return next(((at - chunk["ready"]) / 1e3 for at, size, *_ in data if at >= chunk["at"] and size >= least), None)
+
+    return [(after(chunk, 1), after(chunk, 1000)) for chunk in chunks]
+
+
+class Packets:
+    """Watches what leaves the first host."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", PREFIX + "1", "/usr/bin/python3", str(PACKETS), "e1", self.path], stdout=subprocess.PIPE)
+        if not self.process.stdout.readline():
+            raise Broken("packets.py cannot listen")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=30)
+        self.process.stdout.close()
 
 
 def trace_run(options, scale, log):
     trace = os.path.join(log, "trace.json")
-    result = run_ours(options, scale, ["--schedule", "backward"], log, STRETTO_TRACE=trace)
+    packets = os.path.join(log, "packets.json")
+    with Packets(packets):
+        result = run_ours(options, scale, ["--schedule", "backward"], log, STRETTO_TRACE=trace, LAB_PORT=str(CONTROL_PORT))
     found = first_chunks(f"{trace}.0")[options.warmup:]
     if not found:
         raise Broken("the trace holds no step")
     result["first_chunk_is_output_layer"] = all(entry["chunk"] == 0 for entry in found)
     result["first_chunk_delay_ms"] = max(entry["after_ready_ms"] for entry in found)
+    left = first_bytes(found, json.loads(pathlib.Path(packets).read_text()), CONTROL_PORT)
+    if any(None in delays for delays in left):
+        raise Broken("the link carried nothing after the first chunk's hand-over")
+    result["first_byte_delay_ms"] = statistics.median(delays[0] for delays in left)
+    result["first_byte_delay_max_ms"] = max(delays[0] for delays in left)
+    result["first_data_delay_ms"] = statistics.median(delays[1] for delays in left)
     result["first_chunk_after_first_gradient_ms"] = max(entry["after_first_ms"] for entry in found)
     return result
 
@@ -220,9 +261,7 @@ def figures_of(options, scale, goodput, bucket, runs, traced):
         "total_over_median": statistics.median(run["total_over_median"] for run in ours),
         "link_over_wire": statistics.median(sum(run["link_mb"]) / sum(run["wire_mb_total_by_rank"]) for run in ours),
         "cpu_s": statistics.median(run["cpu_s"] for run in ours),
-        "first_chunk_is_output_layer": traced["first_chunk_is_output_layer"],
-        "first_chunk_delay_ms": traced["first_chunk_delay_ms"],
-        "first_chunk_after_first_gradient_ms": traced["first_chunk_after_first_gradient_ms"],
+        **{key: traced[key] for key in traced if key.startswith("first_")},
     }
 
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 #include <tuple>
 
 namespace stretto::cli {
@@ -114,13 +114,16 @@ Result<std::vector<ProfileLayer>> parse_profile(std::string_view text, const std
 Result<std::vector<ProfileLayer>> read_profile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad() || errno == EISDIR) {
+  std::ostringstream text;
+  if (file.is_open()) {
+    text << file.rdbuf();  // unlike iterators it does not throw for a directory
+  }
+  if (!file.is_open() || errno != 0) {
     return fail(StatusCode::kUnavailable,
-                "cannot read the profile " + path + ": " + std::strerror(errno != 0 ? errno : EIO) +
+                "cannot read the profile " + path + ": " + std::strerror(errno) +
                     "; three lie in bench/profiles of the sources");
   }
-  return parse_profile(text, path);
+  return parse_profile(text.str(), path);
 }
 
 std::vector<ReplayLayer> scale_profile(const std::vector<ProfileLayer>& profile,

@@ -52,10 +52,17 @@ class FirstChunks(unittest.TestCase):
             return replay.first_chunks(path)
 
     def test_delay_counts_from_the_output_layers_last_gradient(self):
-        self.assertEqual(self.trace(1800, 0), [{"chunk": 0, "after_ready_ms": 0.3, "after_first_ms": 0.8}])
+        self.assertEqual(self.trace(1800, 0), [
+            {"chunk": 0, "at": 1800, "ready": 1500, "after_ready_ms": 0.3, "after_first_ms": 0.8}])
 
     def test_another_chunk_that_came_first_is_seen(self):
         self.assertEqual(self.trace(1800, 4)[0]["chunk"], 4)
+
+
+    def test_first_bytes_are_those_of_data_connections_after_the_hand_over(self):
+        chunks = [{"at": 1800, "ready": 1500}, {"at": 9000, "ready": 9000}]
+        packets = [[1700, 9000, 40000, 40001], [1900, 9000, 29555, 40001], [2000, 64, 40000, 40001], [2500, 8000, 40000, 40001]]
+        self.assertEqual(replay.first_bytes(chunks, packets, 29555), [(0.5, 1.0), (None, None)])
 
 
 class Figures(unittest.TestCase):
