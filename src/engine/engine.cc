@@ -99,7 +99,7 @@ Status EngineImpl::build() {
   layout_ = schedule::make_layout(specs_);
   STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options_));
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options_));
-  STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*transport_, *device_, options_));
+  STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options_));
   STRETTO_TRY_ASSIGN(contributions_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
   STRETTO_TRY_ASSIGN(results_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
   board_ = std::make_unique<Board>(specs_.size());

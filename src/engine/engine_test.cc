@@ -198,9 +198,12 @@ TEST(EngineBits, AreTheSameWhateverTheSchedule) {
     EngineOptions options;
     options.schedule = Schedule::kSequential;
     EXPECT_EQ(train(ranks, options), expected) << "sequential";
-    options = {};
-    options.exchange = ExchangeKind::kOneHop;
-    EXPECT_EQ(train(ranks, options), expected) << "one-hop";
+    for (const ExchangeKind exchange :
+         {ExchangeKind::kOwner, ExchangeKind::kOneHop, ExchangeKind::kShared}) {
+      options = {};
+      options.exchange = exchange;
+      EXPECT_EQ(train(ranks, options), expected) << to_string(exchange);
+    }
     for (const std::size_t chunk : {std::size_t{16384}, std::size_t{4} << 20}) {
       options = {};
       options.chunk_bytes = chunk;

@@ -263,7 +263,8 @@ Status OwnerExchange::post_sum(std::size_t index) {
     sum.kind = spi::Operation::Kind::kZero;
     return stream_->post(sum);
   }
-  sum.scale = static_cast<float>(1.0 / static_cast<double>(slot.total_samples));
+  const bool is_mean = table_.chunk(chunk).description.combine == spi::Combine::kMean;
+  sum.scale = is_mean ? static_cast<float>(1.0 / static_cast<double>(slot.total_samples)) : 1.0F;
   sum.finishes = false;
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     const std::uint64_t samples = rank == own ? slot.samples : part(index, rank).samples;
@@ -377,9 +378,19 @@ TimePoint OwnerExchange::next_due() const noexcept {
   return transport_.next_due();
 }
 
+/// Adds the other ranks whose part of a shard has come no further than `state`.
+void OwnerExchange::add_missing(std::size_t index,
+                                Part::State state,
+                                std::vector<Rank>& missing) const {
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != index_of(transport_.rank()) && part(index, rank).state <= state) {
+      missing.push_back(Rank{static_cast<std::uint32_t>(rank)});
+    }
+  }
+}
+
 std::vector<spi::PendingShard> OwnerExchange::pending() const {
   std::vector<spi::PendingShard> list;
-  const std::size_t own = index_of(transport_.rank());
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     const Slot& slot = slots_[index];
     if (!slot.submitted || slot.home) {
@@ -395,10 +406,9 @@ std::vector<spi::PendingShard> OwnerExchange::pending() const {
     if (!reduces(shard)) {
       entry.missing.push_back(table_.owner(shard));
     } else {
-      for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        if (rank != own && part(index, rank).state != Part::State::kArrived) {
-          entry.missing.push_back(Rank{static_cast<std::uint32_t>(rank)});
-        }
+      add_missing(index, Part::State::kNone, entry.missing);
+      if (entry.missing.empty()) {  // all have announced their parts, but some are on their way
+        add_missing(index, Part::State::kAccepted, entry.missing);
       }
     }
     list.push_back(std::move(entry));

@@ -136,6 +136,7 @@ class OwnerExchange final : public spi::Exchange {
   Status post_waiting_sums();
   Status post_sum(std::size_t index);
   void collect_sums();
+  void add_missing(std::size_t index, Part::State state, std::vector<Rank>& missing) const;
   void on_reduced(std::size_t index);
   void arrive_home(std::size_t index);
   void release_if_done(std::size_t index);

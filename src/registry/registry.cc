@@ -3,9 +3,11 @@
 #include "registry/registry.hpp"
 
 #include "base/byte_order.hpp"
+#include "base/log.hpp"
 #include "base/mutex.hpp"
 #include "device/cpu/factory.hpp"
 #include "exchange/factory.hpp"
+#include "exchange/shared/factory.hpp"
 #include "transport/decorators/shaped_transport.hpp"
 #include "transport/inproc/inproc_transport.hpp"
 #include "transport/tcp/factory.hpp"
@@ -84,6 +86,33 @@ Result<std::unique_ptr<spi::Transport>> make_plain_transport(Group& group,
   return inproc_meeting().take(job, group.rank(), group.size());
 }
 
+/// The shared exchange where it was asked for, or where it can be had and nothing else was; else
+/// null.  What decides is the same on all ranks, so that all decide the same.
+Result<std::unique_ptr<spi::Exchange>> make_shared(Group& group,
+                                                   spi::Device& device,
+                                                   const EngineOptions& options) {
+  const bool wanted = options.exchange == ExchangeKind::kShared;
+  if (wanted && options.link.emulated()) {
+    return fail(
+        StatusCode::kUnsupported,
+        "under an emulated link every rank counts as a host of its own; choose the exchange "
+        "owner, or no link");
+  }
+  if (!wanted &&
+      (options.exchange != ExchangeKind::kAuto || options.link.emulated() || group.size() == 1)) {
+    return nullptr;
+  }
+  exchange::SharedOptions shared;
+  shared.local_size = group.local_size();
+  shared.timeout = group.options().timeout;
+  auto made = exchange::make_shared_exchange(group.control(), device, shared);
+  if (!made && !wanted && made.error().code() == StatusCode::kUnsupported) {
+    log(LogLevel::kInfo, "gradients go through the transport: " + made.error().to_string());
+    return nullptr;
+  }
+  return made;
+}
+
 std::atomic<DeviceFactory> device_for_tests{nullptr};  // NOLINT: a seam for tests
 
 }  // namespace
@@ -108,16 +137,18 @@ Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options) {
   return device::make_cpu_device(options.reduction_threads);
 }
 
-Result<std::unique_ptr<spi::Exchange>> make_exchange(spi::Transport& transport,
+Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
+                                                     spi::Transport& transport,
                                                      spi::Device& device,
                                                      const EngineOptions& options) {
+  STRETTO_TRY_ASSIGN(auto shared, make_shared(group, device, options));
+  if (shared != nullptr) {
+    return shared;
+  }
   exchange::OwnerOptions owner;
   owner.one_hop_bytes =
       options.exchange == ExchangeKind::kOneHop ? SIZE_MAX : options.one_hop_bytes;
   owner.scratch_bytes = options.scratch_bytes;
-  if (options.exchange == ExchangeKind::kShared) {
-    return fail(StatusCode::kUnsupported, "the shared exchange is not in this build; choose owner");
-  }
   return exchange::make_owner_exchange(transport, device, owner);
 }
 

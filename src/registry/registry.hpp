@@ -24,8 +24,12 @@ Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options);
 using DeviceFactory = Result<std::unique_ptr<spi::Device>> (*)();
 void replace_device_for_tests(DeviceFactory factory);
 
-/// Ownership: transport and device outlive the exchange.
-Result<std::unique_ptr<spi::Exchange>> make_exchange(spi::Transport& transport,
+/// All ranks call it together; "auto" means the same exchange on all of them.
+///
+/// Blocking:  until all have called, or the group's time-out.
+/// Ownership: group, transport and device outlive the exchange.
+Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
+                                                     spi::Transport& transport,
                                                      spi::Device& device,
                                                      const EngineOptions& options);
 

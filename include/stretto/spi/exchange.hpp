@@ -15,11 +15,18 @@
 
 namespace stretto::spi {
 
+/// What becomes of the weighted sum over the ranks.
+enum class Combine : std::uint8_t {
+  kMean,  ///< it is divided by all samples together
+  kSum,   ///< it stays as it is
+};
+
 /// One chunk of the agreed plan, as an exchange sees it.
 struct ChunkDescription {
   BucketId bucket{0};
   DType dtype = DType::kFloat32;
   std::size_t element_count = 0;
+  Combine combine = Combine::kMean;
 };
 
 /// One rank's part in the reduction of a chunk, or of some of its shards.
@@ -55,8 +62,8 @@ struct PendingShard {
   std::uint64_t step = 0;
   ChunkId chunk{0};
   std::size_t shard = 0;
-  bool reduced_here = false;  ///< `missing` owe their parts; else `missing` is the owner, who may wait
-                              ///< for others itself
+  bool reduced_here = false;  ///< `missing` owe their parts; else `missing` is the owner, who may
+                              ///< wait for others itself
   std::vector<Rank> missing;
 };
 
@@ -98,11 +105,12 @@ class Exchange {
   virtual const ExchangeTraits& traits() const noexcept = 0;
 
   /// Memory for contributions and results.  An exchange that works in place across processes gives
-  /// memory of its own kind; the others take the device's.  Other memory is legal in submit, but may
-  /// cost a copy.
+  /// memory of its own kind; the others take the device's.  Other memory is legal in submit, but
+  /// may cost a copy.
   virtual Result<std::unique_ptr<Buffer>> allocate_arena(Device& device, std::size_t bytes) = 0;
 
-  /// Takes the plan; all memory is allocated here.  Only while nothing is in flight.
+  /// Takes the plan; all memory is allocated here, and handed over where ranks share it: so all
+  /// ranks call it together, and it may block until they have.  Only while nothing is in flight.
   virtual Status configure(std::span<const ChunkDescription> chunks,
                            std::uint64_t plan_hash,
                            std::uint32_t epoch) = 0;
@@ -129,7 +137,10 @@ class Exchange {
   /// What is submitted and not home, for the text of an error.  May allocate.
   virtual std::vector<PendingShard> pending() const = 0;
 
+  /// Readable when poll has something to do, if next_due was called after the last poll.
   virtual int descriptor() const noexcept = 0;
+  /// When poll wants to be called though the descriptor is silent.  Whoever is about to sleep calls
+  /// this first: from then on peers ring.
   virtual TimePoint next_due() const noexcept { return TimePoint::max(); }
 };
 

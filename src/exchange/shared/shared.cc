@@ -17,19 +17,6 @@ namespace {
 /// Chunks up to this size stay whole: one owner, two letters per rank.
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
 
-/// Memory of an arena.  The exchange holds it by a weak pointer, to know when the user let it go.
-///
-/// Threading: immutable; the memory is the user's.
-class SharedBuffer final : public spi::Buffer {
- public:
-  explicit SharedBuffer(std::shared_ptr<const Mapping> memory) : memory_(std::move(memory)) {}
-  std::byte* data() const noexcept override { return memory_->data(); }
-  std::size_t size() const noexcept override { return memory_->size(); }
-
- private:
-  std::shared_ptr<const Mapping> memory_;
-};
-
 Result<FileDescriptor> watch_both(int first, int second) {
   FileDescriptor both(::epoll_create1(EPOLL_CLOEXEC));
   for (const int descriptor : {first, second}) {
@@ -90,10 +77,7 @@ Result<std::unique_ptr<spi::Buffer>> SharedExchange::allocate_arena(spi::Device&
   if (&device != &device_) {
     return device.allocate(bytes);
   }
-  STRETTO_TRY_ASSIGN(Mapping made, Mapping::create(bytes, Mapping::Touch::kNow));
-  auto memory = std::make_shared<const Mapping>(std::move(made));
-  arenas_.push_back({memory, memory->data(), memory->size(), 0});
-  return std::make_unique<SharedBuffer>(std::move(memory));
+  return arenas_.make(bytes);
 }
 
 Status SharedExchange::configure(std::span<const spi::ChunkDescription> chunks,
@@ -142,15 +126,11 @@ Status SharedExchange::hand_over() {
   auto staging = Mapping::create(4 * staging_bytes_, Mapping::Touch::kLater);
   const Status ready = !box ? box.error() : !staging ? staging.error() : Status();
   std::vector<const Mapping*> mine;
-  std::vector<std::shared_ptr<const Mapping>> held;
+  const auto fresh = ready.is_ok() ? arenas_.take_new() : decltype(arenas_.take_new())();
   if (ready.is_ok()) {
     mine.push_back(&*box);
-    for (Arena& arena : arenas_) {
-      if (auto memory = arena.memory.lock(); memory != nullptr && arena.file == 0) {
-        arena.file = next_file_++;
-        mine.push_back(memory.get());
-        held.push_back(std::move(memory));
-      }
+    for (const auto& arena : fresh) {
+      mine.push_back(arena.get());
     }
   }
   STRETTO_TRY_ASSIGN(auto got, host_->share(ready, mine, Mapping::Touch::kNow, deadline));
@@ -257,7 +237,7 @@ void SharedExchange::submit_shard(const spi::ChunkSubmission& submission, std::s
   letter.shard = static_cast<std::uint32_t>(number);
   letter.samples = submission.samples;
   if (contribution != nullptr) {
-    Place place = place_of(contribution, bytes);
+    Arenas::Place place = arenas_.place_of(contribution, bytes);
     if (place.data == nullptr) {
       place = staging(index, false);
       std::memcpy(place.data, contribution, bytes);
@@ -265,7 +245,7 @@ void SharedExchange::submit_shard(const spi::ChunkSubmission& submission, std::s
     letter.contribution_file = place.file;
     letter.contribution_offset = place.offset;
   }
-  Place place = place_of(slot.result, bytes);
+  Arenas::Place place = arenas_.place_of(slot.result, bytes);
   if (place.data == nullptr) {
     place = staging(index, true);
     slot.staged_result = place.data;
@@ -283,20 +263,7 @@ void SharedExchange::open(std::size_t index, std::uint64_t step) {
   }
 }
 
-/// Where memory lies for the others; no data if it is not in an arena that they map.
-SharedExchange::Place SharedExchange::place_of(const std::byte* data,
-                                               std::size_t bytes) const noexcept {
-  for (const Arena& arena : arenas_) {
-    if (arena.file != 0 && data >= arena.begin && data + bytes <= arena.begin + arena.size &&
-        !arena.memory.expired()) {
-      const auto offset = static_cast<std::size_t>(data - arena.begin);
-      return {const_cast<std::byte*>(data), arena.file, offset};  // NOLINT: the arena is writable
-    }
-  }
-  return {};
-}
-
-SharedExchange::Place SharedExchange::staging(std::size_t index, bool for_result) const noexcept {
+Arenas::Place SharedExchange::staging(std::size_t index, bool for_result) const noexcept {
   const std::size_t area = 2 * (index & 1U) + (for_result ? 1 : 0);
   const std::size_t offset = area * staging_bytes_ + staging_offset_[index / 2];
   return {staging_.data() + offset, 0, offset};

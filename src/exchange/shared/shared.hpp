@@ -4,6 +4,7 @@
 #include "base/file_descriptor.hpp"
 #include "exchange/chunk_table.hpp"
 #include "exchange/fixed_ring.hpp"
+#include "exchange/shared/arenas.hpp"
 #include "exchange/shared/host.hpp"
 #include "exchange/shared/mapping.hpp"
 #include "exchange/shared/post_box.hpp"
@@ -89,18 +90,6 @@ class SharedExchange final : public spi::Exchange {
     std::size_t target = 0;   ///< rank whose copy of the piece comes next
     std::size_t source = 0;   ///< rank whose part comes next
   };
-  /// An arena of this rank.  The user holds the memory; the list must know when it is gone.
-  struct Arena {
-    std::weak_ptr<const Mapping> memory;
-    const std::byte* begin = nullptr;
-    std::size_t size = 0;
-    std::uint32_t file = 0;  ///< its number for the others; 0: not handed over yet
-  };
-  struct Place {
-    std::byte* data = nullptr;
-    std::uint32_t file = 0;
-    std::uint64_t offset = 0;
-  };
 
   std::size_t own() const noexcept { return host_->rank(); }
   std::size_t slot_index(std::size_t shard, std::uint64_t step) const noexcept {
@@ -118,8 +107,7 @@ class SharedExchange final : public spi::Exchange {
   Status check_submission(const spi::ChunkSubmission& submission, std::size_t count) const;
   void submit_shard(const spi::ChunkSubmission& submission, std::size_t shard);
   void open(std::size_t index, std::uint64_t step);
-  Place place_of(const std::byte* data, std::size_t bytes) const noexcept;
-  Place staging(std::size_t index, bool for_result) const noexcept;
+  Arenas::Place staging(std::size_t index, bool for_result) const noexcept;
   void send(std::size_t receiver, const Letter& letter);
   void wake_receivers();
 
@@ -153,8 +141,7 @@ class SharedExchange final : public spi::Exchange {
   std::vector<std::size_t> staging_offset_;  ///< by shard, within one staging area
   std::size_t staging_bytes_ = 0;            ///< of one area; there are 4: parity x (part, result)
   Mapping staging_;
-  std::vector<Arena> arenas_;
-  std::uint32_t next_file_ = 1;
+  Arenas arenas_;
   std::vector<PostBox> boxes_;               ///< by sender
   std::vector<std::uint64_t> read_;          ///< letters read, by sender
   std::vector<Mapping> peer_staging_;        ///< by rank: file 0

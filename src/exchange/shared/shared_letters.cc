@@ -171,14 +171,17 @@ Status SharedExchange::post_piece(Sum& sum, std::size_t elements) {
   const Slot& slot = slots_[sum.slot];
   spi::Operation add;
   add.kind = spi::Operation::Kind::kWeightedSum;
-  add.dtype = table_.chunk(table_.chunk_of(sum.slot / 2)).description.dtype;
+  const spi::ChunkDescription& chunk = table_.chunk(table_.chunk_of(sum.slot / 2)).description;
+  add.dtype = chunk.dtype;
   add.element_count = elements;
   const std::size_t offset = sum.element * size_of(add.dtype);
   add.destination = slot.result + offset;
   if (accumulator_ != nullptr) {
     add.accumulator = reinterpret_cast<float*>(accumulator_->data());
   }
-  add.scale = static_cast<float>(1.0 / static_cast<double>(slot.total_samples));
+  if (chunk.combine == spi::Combine::kMean) {
+    add.scale = static_cast<float>(1.0 / static_cast<double>(slot.total_samples));
+  }
   const auto adds = [&](std::size_t rank) { return part(sum.slot, rank).samples > 0; };
   while (sum.source < ranks_) {
     add.begins = true;

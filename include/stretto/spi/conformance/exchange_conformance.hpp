@@ -61,7 +61,7 @@ class ExchangeConformance : public testing::TestWithParam<ExchangeParameters> {
     std::uint32_t bucket = 0;
     for (const DType dtype : dtypes) {
       for (const std::size_t size : sizes) {
-        chunks.push_back({BucketId{bucket}, dtype, size});
+        chunks.push_back({BucketId{bucket}, dtype, size, Combine::kMean});
       }
       ++bucket;
     }
@@ -138,6 +138,15 @@ TEST_P(ExchangeConformance, SamplesAreWeightsAndNoneAddsNothing) {
     return step == 2 && rank + 1 == size ? std::uint64_t{5} : std::uint64_t{0};
   };
   world_->play(3);
+}
+
+TEST_P(ExchangeConformance, SumsAreNotDivided) {
+  auto chunks = chunks_of({1, 100, 9001}, all_types());
+  for (ChunkDescription& chunk : chunks) {
+    chunk.combine = Combine::kSum;
+  }
+  world_->configure(std::move(chunks), 7, Memory::kArena);
+  world_->play(2);
 }
 
 TEST_P(ExchangeConformance, ManyStepsInRandomOrderOverwriteNothingThatIsStillRead) {

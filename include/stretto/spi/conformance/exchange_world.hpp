@@ -333,8 +333,9 @@ class ExchangeWorld {
         sum += static_cast<float>(samples(other, step)) * value_of(other, c, step, i);
       }
       std::array<std::byte, 4> expected{};
-      const float scale = total == 0 ? 0.0F : static_cast<float>(1.0 / static_cast<double>(total));
-      store_value(chunk.dtype, expected.data(), 0, total == 0 ? 0.0F : sum * scale);
+      const bool is_mean = chunk.combine == Combine::kMean && total > 0;
+      const float scale = is_mean ? static_cast<float>(1.0 / static_cast<double>(total)) : 1.0F;
+      store_value(chunk.dtype, expected.data(), 0, sum * scale);
       ASSERT_EQ(std::memcmp(result + i * width, expected.data(), width), 0)
           << "rank " << r << ", step " << step << ", chunk " << c << " of " << chunk.element_count
           << " " << to_string(chunk.dtype) << ", element " << i;
