@@ -47,6 +47,7 @@ void complain(std::string_view command, std::string_view text);
 void fail_with(Context& context, std::string_view command, const Status& status);
 
 // The commands.
+void add_bench(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);

@@ -96,6 +96,7 @@ int run_program(int argc, char** argv) {
       "Examples:\n"
       "  stretto run -n 4 -- ./train --epochs 3        four ranks on this host\n"
       "  stretto run -n 2 --link 1gbit -- ./train      over an emulated 1 Gbit/s link\n"
+      "  stretto bench allreduce -n 2                  how fast ranks add up\n"
       "  stretto doctor                                what is here and what is missing\n"
       "Exit codes: 0 done, 1 check failed, 2 usage, 3 environment, 4 a rank was lost, 70 a bug,\n"
       "            128+n ended by signal n.");
@@ -103,6 +104,7 @@ int run_program(int argc, char** argv) {
   app.fallthrough();
   add_global_options(app, context);
   add_run(app, context);
+  add_bench(app, context);
   add_doctor(app, context);
   add_replay(app, context);
   try {

@@ -22,7 +22,7 @@ BELOW = {
     "transport": ["base", "trace"],
     "rendezvous": ["base", "trace"],
     "exchange": ["base", "trace", "kernels", "codec", "device", "transport"],
-    "collective": ["base", "trace", "kernels", "device", "transport", "rendezvous", "exchange"],
+    "collective": ["base", "trace", "kernels", "device", "transport", "rendezvous", "exchange", "registry"],
     "schedule": ["base"],
     "checkpoint": ["base"],
     "optimizer": ["base", "kernels"],

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/group.hpp"
+#include "stretto/options.hpp"
+#include "stretto/spi/device.hpp"
+#include "stretto/status.hpp"
+#include "stretto/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace stretto {
+
+class Communicator;
+
+/// A collective that was started.  A small value; copies mean the same collective.
+///
+/// Threading: thread-compatible, with its communicator, which outlives it.
+class Collective {
+ public:
+  Collective() noexcept = default;
+  Collective(Communicator* communicator, std::uint64_t number) noexcept
+      : communicator_(communicator), number_(number) {}
+
+  /// Moves what can move; returns whether this collective has ended, well or not.  Never blocks.
+  bool done();
+  /// Blocks until it has ended, or the deadline; the calling thread does the work.
+  ///
+  /// Errors: kDeadlineExceeded, and the collective goes on; else what ended the communicator.
+  Status wait(Deadline deadline);
+
+ private:
+  Communicator* communicator_ = nullptr;
+  std::uint64_t number_ = 0;
+};
+
+/// What becomes of all ranks' values.
+enum class Reduction : std::uint8_t { kSum, kMean };
+
+/// Collectives over the ranks of a group, for memory of any kind and size.
+///
+/// All ranks start the same collectives in the same order.  Each returns at once; waiting for its
+/// handle moves it, and all that were started before it.  Sums are made in rank order, in float32,
+/// and rounded once: the same bits on all ranks, whatever the memory or the way.
+///
+/// On one host ranks read each other's memory: in place if it came from `allocate`, else through a
+/// staging area that stays in the cache.
+///
+/// Shapes:    counts in elements, from 0 to more than 2^31.  Input and output are the same memory
+///            (where that makes sense) or do not overlap.
+/// Threading: thread-compatible.    Blocking: only allocate, split and waiting.
+/// Ownership: memory stays valid, inputs unchanged and outputs unread, until the handle is done.
+/// Errors:    kInvalidArgument if ranks call differently; the first error ends the communicator.
+class Communicator {
+ public:
+  /// Connects the ranks of a group; all call it together.  Of the options it heeds exchange,
+  /// transport, link, chunk_bytes, one_hop_bytes, reduction_threads and timeout.
+  static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Group> group,
+                                                      const EngineOptions& options);
+
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  virtual std::size_t rank() const noexcept = 0;
+  virtual std::size_t size() const noexcept = 0;
+  /// How bytes move: "shared" or "owner".
+  virtual std::string exchange_name() const = 0;
+
+  /// Memory that is fastest to use here.  All ranks call it together, each with its own size.
+  virtual Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) = 0;
+
+  /// output[i] = input[i] of all ranks together, on all ranks.
+  virtual Result<Collective> all_reduce(const std::byte* input,
+                                        std::byte* output,
+                                        std::size_t count,
+                                        DType dtype,
+                                        Reduction reduction) = 0;
+
+  /// Rank r's output[i] = input[r * count + i] of all ranks together; input holds size() * count.
+  virtual Result<Collective> reduce_scatter(const std::byte* input,
+                                            std::byte* output,
+                                            std::size_t count,
+                                            DType dtype,
+                                            Reduction reduction) = 0;
+
+  /// output = the inputs of all ranks one after the other, `bytes` of each, on all ranks.
+  virtual Result<Collective> all_gather(const std::byte* input,
+                                        std::byte* output,
+                                        std::size_t bytes) = 0;
+
+  /// data = the data of rank `root`, on all ranks.
+  virtual Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) = 0;
+
+  /// Ends when all ranks have started it.
+  virtual Result<Collective> barrier() = 0;
+
+  /// Moves everything that was started; whether collective `number` has ended.
+  virtual bool advance_to(std::uint64_t number) = 0;
+  /// The same, blocking.
+  virtual Status wait_for(std::uint64_t number, Deadline deadline) = 0;
+
+ protected:
+  Communicator() = default;
+};
+
+inline bool Collective::done() {
+  return communicator_ == nullptr || communicator_->advance_to(number_);
+}
+inline Status Collective::wait(Deadline deadline) {
+  return communicator_ == nullptr ? Status() : communicator_->wait_for(number_, deadline);
+}
+
+}  // namespace stretto

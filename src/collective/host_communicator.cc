@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/host_communicator.hpp"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <poll.h>
+
+namespace stretto::collective {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(100);
+// A sleeper looks around this often even if nobody rings: it only bounds the harm of a missed sign.
+constexpr auto kNap = std::chrono::milliseconds(500);
+constexpr std::size_t kLine = 64;
+
+void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+HostCommunicator::HostCommunicator(std::shared_ptr<Group> group,
+                                   std::unique_ptr<exchange::Host> host)
+    : group_(std::move(group)),
+      host_(std::move(host)),
+      ranks_(host_->size()),
+      may_spin_(ranks_ <= std::thread::hardware_concurrency()),
+      desks_(ranks_),
+      files_(ranks_),
+      peers_(ranks_) {}
+
+Result<std::unique_ptr<Communicator>> HostCommunicator::make(std::shared_ptr<Group> group,
+                                                             std::unique_ptr<exchange::Host> host,
+                                                             Deadline deadline) {
+  auto made =
+      std::unique_ptr<HostCommunicator>(new HostCommunicator(std::move(group), std::move(host)));
+  STRETTO_TRY(made->build(deadline));
+  return made;
+}
+
+Status HostCommunicator::build(Deadline deadline) {
+  const std::size_t bytes = sizeof(Desk) + stage_bytes() + kSlots * kPieceBytes;
+  auto own = exchange::Mapping::create(bytes, exchange::Mapping::Touch::kNow);
+  const Status ready = own ? Status() : own.error();
+  const exchange::Mapping* const pages = own ? &*own : nullptr;
+  STRETTO_TRY_ASSIGN(
+      auto got,
+      host_->share(ready, {&pages, own ? 1U : 0U}, exchange::Mapping::Touch::kNow, deadline));
+  for (std::size_t peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank()) {
+      if (got[peer].size() != 1 || got[peer][0].size() != bytes) {
+        return {StatusCode::kCorruptWire,
+                "rank " + std::to_string(peer) + " is of another version of Stretto"};
+      }
+      desks_[peer] = std::move(got[peer][0]);
+    }
+  }
+  desks_[rank()] = std::move(*own);
+  if (ranks_ > spi::kMaxSources) {
+    accumulator_.resize(kBiteBytes / 2);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<spi::Buffer>> HostCommunicator::allocate(std::size_t bytes) {
+  STRETTO_TRY(error_);
+  auto made = arenas_.make(bytes);
+  const Status ready = made ? Status() : made.error();
+  const auto fresh = arenas_.take_new();
+  std::vector<const exchange::Mapping*> mine;
+  for (const auto& memory : fresh) {
+    mine.push_back(memory.get());
+  }
+  STRETTO_TRY_ASSIGN(
+      auto got,
+      host_->share(
+          ready, mine, exchange::Mapping::Touch::kNow, Deadline::after(group_->options().timeout)));
+  for (std::size_t peer = 0; peer < ranks_; ++peer) {
+    std::move(got[peer].begin(), got[peer].end(), std::back_inserter(files_[peer]));
+  }
+  return made;
+}
+
+Result<Collective> HostCommunicator::all_reduce(const std::byte* input,
+                                                std::byte* output,
+                                                std::size_t count,
+                                                DType dtype,
+                                                Reduction reduction) {
+  Job job;
+  job.note.kind = Kind::kAllReduce;
+  job.note.count = count;
+  job.note.dtype = dtype;
+  job.note.reduction = reduction;
+  job.input = input;
+  job.output = output;
+  return start(job, count * size_of(dtype), count * size_of(dtype));
+}
+
+Result<Collective> HostCommunicator::reduce_scatter(const std::byte* input,
+                                                    std::byte* output,
+                                                    std::size_t count,
+                                                    DType dtype,
+                                                    Reduction reduction) {
+  Job job;
+  job.note.kind = Kind::kReduceScatter;
+  job.note.count = count;
+  job.note.dtype = dtype;
+  job.note.reduction = reduction;
+  job.input = input;
+  job.output = output;
+  return start(job, ranks_ * count * size_of(dtype), count * size_of(dtype));
+}
+
+Result<Collective> HostCommunicator::all_gather(const std::byte* input,
+                                                std::byte* output,
+                                                std::size_t bytes) {
+  Job job;
+  job.note.kind = Kind::kAllGather;
+  job.note.count = bytes;
+  job.input = input;
+  job.output = output;
+  return start(job, bytes, ranks_ * bytes);
+}
+
+Result<Collective> HostCommunicator::broadcast(std::byte* data,
+                                               std::size_t bytes,
+                                               std::size_t root) {
+  if (root >= ranks_) {
+    return fail(StatusCode::kInvalidArgument,
+                "rank " + std::to_string(root) + " cannot be the root of a broadcast; there are " +
+                    std::to_string(ranks_) + " ranks");
+  }
+  Job job;
+  job.note.kind = Kind::kBroadcast;
+  job.note.count = bytes;
+  job.note.root = static_cast<std::uint32_t>(root);
+  job.input = data;
+  job.output = data;
+  return start(job, bytes, bytes);
+}
+
+Result<Collective> HostCommunicator::barrier() {
+  return start(Job{}, 0, 0);
+}
+
+Result<Collective> HostCommunicator::start(Job job,
+                                           std::size_t input_bytes,
+                                           std::size_t output_bytes) {
+  STRETTO_TRY(error_);
+  job.note.number = ++issued_;
+  // Without bytes there is nothing to stage or to take.
+  const auto input = arenas_.place_of(job.input, input_bytes);
+  job.note.input_file = input.file;
+  job.note.input_offset = input.offset;
+  const auto output = arenas_.place_of(job.output, output_bytes);
+  job.note.output_file = output.file;
+  job.note.output_offset = output.offset;
+  jobs_.push_back(job);
+  if (!begun_) {
+    begin();
+  }
+  return Collective(this, issued_);
+}
+
+/// Tells the others what the first job is.
+void HostCommunicator::begin() {
+  const std::size_t piece = kPieceBytes / width();
+  std::size_t largest = 0;
+  for (std::size_t owner = 0; owner < ranks_; ++owner) {
+    largest = std::max(largest, block(owner).count);
+  }
+  rounds_ = std::max<std::size_t>((largest + piece - 1) / piece, 1);
+  begun_ = true;
+  desk(rank()).notes[job().note.number & 1U] = job().note;
+  // What lies in an arena is staged as it is; the note tells where.
+  if (job().note.input_file != 0 || !sums()) {
+    staged_ = base_ + rounds_;
+    publish(&Desk::staged, staged_);
+  }
+  // What the owners write to its place, nobody has to take from their slots.
+  if (job().note.output_file != 0 || !distributes()) {
+    taken_ = base_ + rounds_;
+    publish(&Desk::taken, taken_);
+  }
+}
+
+bool HostCommunicator::advance_to(std::uint64_t number) {
+  while (ended_ < number && error_.is_ok() && advance()) {
+  }
+  return ended_ >= number || !error_.is_ok();
+}
+
+Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
+  std::size_t turns = 0;
+  TimePoint spin_until{};
+  while (!advance_to(number)) {
+    pause();
+    if (++turns % 32 != 0) {
+      continue;
+    }
+    const TimePoint now = Clock::now();
+    if (turns == 32) {
+      spin_until = now + kSpin;
+    }
+    if (may_spin_ && now < spin_until) {
+      continue;
+    }
+    turns = 0;
+    if (now >= deadline.when()) {
+      return {StatusCode::kDeadlineExceeded,
+              "collective " + std::to_string(number) + " of rank " + std::to_string(rank()) +
+                  " did not end before its deadline; has every rank started it?"};
+    }
+    STRETTO_TRY(sleep(deadline));
+  }
+  return ended_ >= number ? Status() : error_;
+}
+
+Status HostCommunicator::sleep(Deadline deadline) {
+  host_->arm();
+  if (!advance() && error_.is_ok()) {
+    std::array<pollfd, 2> descriptors{
+        {{host_->descriptor(), POLLIN, 0}, {host_->control().descriptor(), POLLIN, 0}}};
+    const auto wait = std::min<std::chrono::nanoseconds>(deadline.left(), kNap);
+    timespec timeout{};
+    timeout.tv_nsec = static_cast<long>(wait.count());
+    static_cast<void>(::ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr));
+  }
+  host_->disarm();
+  if (error_.is_ok()) {
+    error_ = host_->control().health();
+  }
+  return error_;
+}
+
+std::size_t HostCommunicator::width() const noexcept {
+  return sums() ? size_of(job().note.dtype) : 1;
+}
+
+bool HostCommunicator::sums() const noexcept {
+  return job().note.kind == Kind::kAllReduce || job().note.kind == Kind::kReduceScatter;
+}
+
+HostCommunicator::Block HostCommunicator::block(std::size_t owner) const noexcept {
+  const std::size_t count = job().note.count;
+  switch (job().note.kind) {
+    case Kind::kAllReduce: {
+      const std::size_t unit = kLine / width();
+      const std::size_t share = (count / ranks_ + unit) / unit * unit;
+      const std::size_t first = std::min(owner * share, count);
+      return {first, first, std::min(share, count - first)};
+    }
+    case Kind::kReduceScatter:
+      return {owner * count, 0, count};
+    case Kind::kAllGather:
+      return {0, owner * count, count};
+    case Kind::kBroadcast:
+      return {0, 0, owner == job().note.root ? count : 0};
+    case Kind::kBarrier:
+      break;
+  }
+  return {};
+}
+
+HostCommunicator::Desk& HostCommunicator::desk(std::size_t rank) const noexcept {
+  return *std::launder(reinterpret_cast<Desk*>(desks_[rank].data()));
+}
+
+std::byte* HostCommunicator::stage_slot(std::size_t rank,
+                                        std::uint64_t round,
+                                        std::size_t owner) const noexcept {
+  return desks_[rank].data() + sizeof(Desk) + ((round % kSlots) * ranks_ + owner) * kPieceBytes;
+}
+
+std::byte* HostCommunicator::result_slot(std::size_t rank, std::uint64_t round) const noexcept {
+  return desks_[rank].data() + sizeof(Desk) + stage_bytes() + (round % kSlots) * kPieceBytes;
+}
+
+std::byte* HostCommunicator::mapped(std::size_t rank,
+                                    std::uint32_t file,
+                                    std::uint64_t offset,
+                                    std::size_t bytes) const noexcept {
+  if (file > files_[rank].size()) {
+    return nullptr;
+  }
+  const exchange::Mapping& memory = files_[rank][file - 1];
+  if (offset > memory.size() || bytes > memory.size() - offset) {
+    return nullptr;
+  }
+  return memory.data() + offset;
+}
+
+}  // namespace stretto::collective

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "stretto/collective.hpp"
+#include "stretto/spi/device.hpp"
+#include "stretto/spi/exchange.hpp"
+#include "stretto/spi/transport.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stretto::collective {
+
+/// Collectives of ranks on several hosts, one after the other; whoever waits does the work.
+///
+/// Reductions go through an exchange.  Its plan is made for one shape; a collective of the same
+/// shape as the one before keeps it, otherwise the ranks meet over their control connections first,
+/// for nobody may send for a plan that another has not taken.  What is not added (broadcast,
+/// all-gather, barrier) goes over the control connections: right, but not fast.
+///
+/// Threading: thread-compatible.    Blocking: also `done` where ranks meet as above, until all
+/// have.
+class TransportCommunicator final : public Communicator {
+ public:
+  static Result<std::unique_ptr<Communicator>> make(std::shared_ptr<Group> group,
+                                                    const EngineOptions& options);
+
+  std::size_t rank() const noexcept override { return index_of(group_->rank()); }
+  std::size_t size() const noexcept override { return group_->size(); }
+  std::string exchange_name() const override { return exchange_->traits().name; }
+  Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
+  Result<Collective> all_reduce(const std::byte* input,
+                                std::byte* output,
+                                std::size_t count,
+                                DType dtype,
+                                Reduction reduction) override;
+  Result<Collective> reduce_scatter(const std::byte* input,
+                                    std::byte* output,
+                                    std::size_t count,
+                                    DType dtype,
+                                    Reduction reduction) override;
+  Result<Collective> all_gather(const std::byte* input,
+                                std::byte* output,
+                                std::size_t bytes) override;
+  Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) override;
+  Result<Collective> barrier() override;
+  bool advance_to(std::uint64_t number) override;
+  Status wait_for(std::uint64_t number, Deadline deadline) override;
+
+ private:
+  enum class Kind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
+
+  struct Job {
+    Kind kind = Kind::kBarrier;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    std::size_t count = 0;  ///< elements, or bytes of what is not added
+    DType dtype = DType::kFloat32;
+    Reduction reduction = Reduction::kSum;
+    std::size_t root = 0;
+  };
+
+  TransportCommunicator(std::shared_ptr<Group> group, const EngineOptions& options);
+
+  Status build();
+  Result<Collective> start(const Job& job);
+  Status begin();
+  void end();
+  Status take_plan(const Job& job);
+  Status submit();
+  bool advance();
+  Status sleep(Deadline deadline);
+
+  std::shared_ptr<Group> group_;  // shared with the caller and whatever else was made from it
+  EngineOptions options_;
+  std::unique_ptr<spi::Transport> transport_;
+  std::unique_ptr<spi::Device> device_;
+  std::unique_ptr<spi::Exchange> exchange_;
+  bool may_spin_ = true;
+
+  std::deque<Job> jobs_;  ///< the first is under way
+  bool begun_ = false;
+  bool planned_ = false;
+  std::uint64_t plan_key_ = 0;      ///< what the plan was made for
+  std::size_t chunks_ = 0;          ///< of the plan
+  std::size_t chunk_elements_ = 1;  ///< of every chunk but the last
+  std::size_t shards_ = 0;
+  std::uint64_t step_ = 0;
+  std::size_t next_chunk_ = 0;  ///< to submit
+  std::size_t home_ = 0;
+  std::size_t released_ = 0;
+  std::unique_ptr<spi::Buffer> scratch_;  ///< all blocks of a reduce-scatter
+  std::uint64_t issued_ = 0;
+  std::uint64_t ended_ = 0;
+  Status error_;
+};
+
+}  // namespace stretto::collective
