@@ -55,16 +55,21 @@ struct GroupOptions {
 
 /// How the engine moves gradients.  The defaults are right unless a comment below says otherwise.
 struct EngineOptions {
+  /// A size that is derived from the gradients.
+  static constexpr std::size_t kAutomatic = SIZE_MAX;
+
   Schedule schedule = Schedule::kBackward;
   ExchangeKind exchange = ExchangeKind::kAuto;
   std::string transport = "auto";  ///< auto | inproc | tcp
   LinkOptions link;                ///< emulate a slower network
-  /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.  0: a parameter each.
-  std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.  0: a parameter each;
+  /// kAutomatic: a 64th of all gradients, from 64 KiB to 1 MiB, so that the first and the last
+  /// chunk, in which the links cannot all be busy, cost little.
+  std::size_t chunk_bytes = kAutomatic;
   /// Chunks up to this size go in one hop from everyone to everyone.
   std::size_t one_hop_bytes = std::size_t{16} << 10;
   /// After this long without news, the ready shards of a chunk that is not yet full leave.
-  std::chrono::microseconds flush_after{2'000};
+  std::chrono::microseconds flush_after{500};
   /// Threads that copy and add beside the progress thread; 0: the progress thread does it.
   std::size_t reduction_threads = 0;
   /// Scratch for contributions of other ranks that came early.
@@ -80,6 +85,8 @@ struct EngineOptions {
   static Result<EngineOptions> from_environment(const EngineOptions& base);
   static Result<EngineOptions> from_environment() { return from_environment(EngineOptions{}); }
   Status validate() const;
+  /// `chunk_bytes`, or what kAutomatic means for so many bytes of gradients.
+  std::size_t chunk_bytes_for(std::size_t gradient_bytes) const noexcept;
 };
 
 /// Reads "1gbit", "500mbit,2ms", "none".

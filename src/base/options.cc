@@ -267,7 +267,11 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
     STRETTO_TRY_ASSIGN(options.link, parse_link(*text));
   }
   if (auto text = variable("STRETTO_CHUNK")) {
-    STRETTO_TRY_ASSIGN(options.chunk_bytes, parse_bytes(*text));
+    if (*text == "auto") {
+      options.chunk_bytes = kAutomatic;
+    } else {
+      STRETTO_TRY_ASSIGN(options.chunk_bytes, parse_bytes(*text));
+    }
   }
   if (auto text = variable("STRETTO_TIMEOUT")) {
     STRETTO_TRY_ASSIGN(const auto wait, parse_duration(*text));
@@ -284,8 +288,17 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
   return options;
 }
 
+std::size_t EngineOptions::chunk_bytes_for(std::size_t gradient_bytes) const noexcept {
+  constexpr std::size_t kChunks = 64;
+  constexpr std::size_t kSmallest = std::size_t{64} << 10;
+  constexpr std::size_t kLargest = std::size_t{1} << 20;
+  return chunk_bytes == kAutomatic ? std::clamp(gradient_bytes / kChunks, kSmallest, kLargest)
+                                   : chunk_bytes;
+}
+
 Status EngineOptions::validate() const {
-  if (chunk_bytes != 0 && (chunk_bytes < 1024 || chunk_bytes > (std::size_t{1} << 30))) {
+  if (chunk_bytes != 0 && chunk_bytes != kAutomatic &&
+      (chunk_bytes < 1024 || chunk_bytes > (std::size_t{1} << 30))) {
     return {StatusCode::kInvalidArgument,
             "the chunk size is " + std::to_string(chunk_bytes) +
                 " bytes; it must be from 1 KiB to 1 GiB, or 0 for a chunk per parameter"};

@@ -43,6 +43,15 @@ TEST(Options, LinksAreReadWithUnits) {
   }
 }
 
+TEST(Options, ChunksAreASixtyFourthOfTheGradientsWithinLimits) {
+  EngineOptions options;
+  EXPECT_EQ(options.chunk_bytes_for(1000), 64U << 10);
+  EXPECT_EQ(options.chunk_bytes_for(std::size_t{16} << 20), 256U << 10);
+  EXPECT_EQ(options.chunk_bytes_for(std::size_t{1} << 30), 1U << 20);
+  options.chunk_bytes = 4096;
+  EXPECT_EQ(options.chunk_bytes_for(std::size_t{1} << 30), 4096U);
+}
+
 TEST(Options, SizesAndTimesAreReadWithUnits) {
   EXPECT_EQ(parse_bytes("64k").value(), 65536U);
   EXPECT_EQ(parse_bytes("4096").value(), 4096U);

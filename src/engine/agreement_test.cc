@@ -50,10 +50,10 @@ TEST(Agreement, AnotherCountNamesTheParameterThatIsTooMuch) {
 
 TEST(Agreement, AnotherOptionNamesItAndBothValues) {
   EngineOptions options;
-  options.chunk_bytes = 4096;
+  options.one_hop_bytes = 4096;
   EXPECT_EQ(
       error_of({{"a", {1}}}, {{"a", {1}}}, options),
-      std::string("invalid argument: the chunk size is 1048576 on rank 0 and 4096 on rank 1") +
+      std::string("invalid argument: the one-hop size is 16384 on rank 0 and 4096 on rank 1") +
           kHint);
 }
 

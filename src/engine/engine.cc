@@ -80,6 +80,8 @@ Status EngineImpl::commit() {
                     {static_cast<std::int64_t>(Stepper::kFlags + users_)},
                     DType::kFloat32,
                     Rule::kRankMean});
+  layout_ = schedule::make_layout(specs_);
+  options_.chunk_bytes = options_.chunk_bytes_for(layout_.arena_bytes);
   const Deadline deadline = Deadline::after(group_->options().timeout);
   Status agreed = agree_on_parameters(group_->control(), specs_, options_, deadline);
   if (agreed.is_ok()) {
@@ -96,7 +98,6 @@ Status EngineImpl::commit() {
 }
 
 Status EngineImpl::build() {
-  layout_ = schedule::make_layout(specs_);
   STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options_));
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options_));
   STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options_));
