@@ -130,7 +130,8 @@ Status ProgressThread::handle(const Command& command) {
 
 void ProgressThread::sleep() {
   waker_.prepare();
-  const TimePoint due = stepper_->next_due();
+  // Parked, the stepper and its exchange are the training thread's.
+  const TimePoint due = parked_ ? TimePoint::max() : stepper_->next_due();
   std::chrono::nanoseconds left = kNap;
   if (stalled_) {
     left = kRetry;
@@ -138,14 +139,15 @@ void ProgressThread::sleep() {
     left = Deadline(due).left();
   }
   if (queue_.was_empty() && !stop_.load(std::memory_order_acquire)) {
-    std::array<pollfd, 4> descriptors{{{waker_.descriptor(), POLLIN, 0},
-                                       {control_.descriptor(), POLLIN, 0},
-                                       {exchange_.descriptor(), POLLIN, 0},
-                                       {stepper_->descriptor(), POLLIN, 0}}};
-    // Parked, the exchange's descriptor may stay readable; after a failure so may all but the
-    // first.
+    std::array<pollfd, 4> descriptors{
+        {{waker_.descriptor(), POLLIN, 0}, {control_.descriptor(), POLLIN, 0}}};
+    // After a failure all but the first may stay readable.
     const bool failed = board_.failed.load(std::memory_order_relaxed);
-    const nfds_t count = failed ? 1 : parked_ ? 2 : 4;
+    nfds_t count = failed ? 1 : 2;
+    if (!failed && !parked_) {
+      descriptors[count++] = {exchange_.descriptor(), POLLIN, 0};
+      descriptors[count++] = {stepper_->descriptor(), POLLIN, 0};
+    }
     timespec timeout{};
     const auto wait = parked_ || failed ? std::chrono::nanoseconds(kNap) : left;
     timeout.tv_nsec = static_cast<long>(wait.count());
@@ -157,13 +159,16 @@ void ProgressThread::sleep() {
 /// Says what the step waited for, tells the others, and wakes whoever waits.
 void ProgressThread::fail(const Status& status) {
   const Status reason = better_reason(status);
-  const Status full(reason.code(),
-                    stepper_->describe_waiting() + ": " + std::string(reason.message()));
+  // Parked, the stepper is the training thread's, and nothing is under way.
+  const std::string waiting = parked_ ? "between two steps" : stepper_->describe_waiting();
+  const Status full(reason.code(), waiting + ": " + std::string(reason.message()));
   log(LogLevel::kError, full.to_string());
   if (reason.code() != StatusCode::kPeerLost) {
     control_.abort(full);
   }
-  stepper_->quiesce(Deadline::after(kQuiet));
+  if (!parked_) {
+    stepper_->quiesce(Deadline::after(kQuiet));
+  }
   board_.fail(full);
 }
 
