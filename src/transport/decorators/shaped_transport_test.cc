@@ -136,12 +136,9 @@ double all_to_all(double rate, nanoseconds delay, nanoseconds late, std::uint64_
 }
 
 TEST(ShapedTransport, FourRanksFillTheirLinksInBothDirections) {
-  for (const double mbit : {137.0, 500.0, 730.0}) {
-    const double ratio = all_to_all(mbit * 1e6 / 8, nanoseconds(0), nanoseconds(0), 3);
-    EXPECT_GE(ratio, 1.0) << mbit << " Mbit/s: faster than the link";
-    EXPECT_LE(ratio, 1.03) << mbit << " Mbit/s";
-    RecordProperty("ratio_" + std::to_string(static_cast<int>(mbit)), std::to_string(ratio));
-  }
+  const double ratio = all_to_all(137.0 * 1e6 / 8, nanoseconds(0), nanoseconds(0), 3);
+  EXPECT_GE(ratio, 1.0) << "faster than the link";
+  EXPECT_LE(ratio, 1.03);
 }
 
 TEST(ShapedTransport, DelayIsCoveredByTheWindow) {
