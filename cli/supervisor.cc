@@ -2,6 +2,7 @@
 #include "supervisor.hpp"
 
 #include "command.hpp"
+#include "rendezvous/launcher_news.hpp"
 
 #include <algorithm>
 #include <array>
@@ -68,6 +69,8 @@ Result<int> Supervisor::run(const std::vector<RankProgram>& ranks) {
     return fail(StatusCode::kUnavailable,
                 std::string("cannot make a signalfd: ") + std::strerror(errno));
   }
+  STRETTO_TRY_ASSIGN(news_, rendezvous::make_launcher_news());
+  ::setenv(rendezvous::kLauncherNewsVariable, std::to_string(news_.get()).c_str(), 1);
   // A single rank keeps the terminal, so that it can be run under a debugger.
   own_groups_ = ranks.size() > 1;
   for (const RankProgram& rank : ranks) {
@@ -306,6 +309,7 @@ void Supervisor::blame(const std::vector<Failure>& failures) {
     } else {
       text += " ended with exit code " + std::to_string(failure.code);
     }
+    rendezvous::write_launcher_news(news_.get(), text);
     if (!first_ && !alive_.empty()) {
       text += "; the other ranks have " +
               std::to_string(

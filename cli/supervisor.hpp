@@ -82,6 +82,7 @@ class Supervisor {
   std::map<pid_t, std::size_t> alive_;
   std::vector<Stream> streams_;
   FileDescriptor signals_;
+  FileDescriptor news_;  // for ranks that still wait for one that has ended
   std::vector<Failure> batch_;
   std::optional<Failure> first_;
   int stopped_by_ = 0;   // the signal that this process was sent

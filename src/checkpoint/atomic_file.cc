@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/atomic_file.hpp"
 
+#include "base/fault_point.hpp"
+
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -100,6 +102,7 @@ Status AtomicFile::commit() {
   if (::close(descriptor_.release()) != 0) {
     return cannot("write", path_, errno);
   }
+  fault_point("checkpoint.commit", 0);  // rank 0 writes checkpoints
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     return cannot("replace", path_, errno);
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/atomic_file.hpp"
 
+#include "base/fault_point.hpp"
 #include "checkpoint/test_folder.hpp"
 
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +56,27 @@ TEST(AtomicFile, AppearsOnlyAtCommitAndLeavesNothingElse) {
   }
   EXPECT_EQ(folder.read("a"), "hello world");
   EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(AtomicFile, KilledBeforeTheRenameTheOldFileStands) {
+  const TestFolder folder;
+  const auto path = folder.path("a");
+  const auto write = [&](std::string_view text) {
+    auto file = AtomicFile::create(path);
+    return file.has_value() && file->write(bytes_of(text)).is_ok() && file->commit().is_ok();
+  };
+  ASSERT_TRUE(write("old"));
+  EXPECT_EXIT(
+      {
+        static_cast<void>(arm_fault("checkpoint.commit@1", 0));
+        static_cast<void>(write("new"));
+        std::_Exit(1);
+      },
+      ::testing::KilledBySignal(SIGKILL),
+      "");
+  EXPECT_EQ(folder.read("a"), "old");
+  EXPECT_TRUE(write("newer"));
+  EXPECT_EQ(folder.read("a"), "newer");
 }
 
 TEST(AtomicFile, WithoutCommitTheOldFileStandsAndTheNewOneIsRemoved) {

@@ -2,6 +2,7 @@
 #include "engine/agreement.hpp"
 
 #include "base/byte_order.hpp"
+#include "base/fault_point.hpp"
 
 #include <string>
 
@@ -141,7 +142,9 @@ Status agree_on_parameters(spi::ControlPlane& control,
                            const EngineOptions& options,
                            Deadline deadline) {
   const auto mine = encode(own_offer(parameters, options));
+  fault_point("agreement.begin", index_of(control.rank()));
   STRETTO_TRY_ASSIGN(const auto offers, control.all_gather("the parameters", mine, deadline));
+  fault_point("agreement.gathered", index_of(control.rank()));
   STRETTO_TRY_ASSIGN(const Offer first, decode(offers[0], 0));
   for (std::size_t rank = 1; rank < offers.size(); ++rank) {
     STRETTO_TRY_ASSIGN(const Offer other, decode(offers[rank], rank));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stretto/engine.hpp"
 
+#include "base/fault_point.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "engine/agreement.hpp"
@@ -99,6 +100,7 @@ Status EngineImpl::commit() {
 
 Status EngineImpl::build() {
   STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options_));
+  fault_point("transport.connected", index_of(group_->rank()));
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options_));
   STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options_));
   STRETTO_TRY_ASSIGN(contributions_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
@@ -318,6 +320,7 @@ Result<StepReport> EngineImpl::finish_step() {
   in_step_ = false;
   replan_ = board_->outcome.replan;
   const StepReport report = account(end);
+  fault_point("step.between", index_of(group_->rank()));
   write_metrics(report);
   return report;
 }
@@ -432,8 +435,10 @@ Status EngineImpl::shutdown() {
   }
   closed_ = true;
   // Nobody closes before all have ended, so that no one takes an orderly end for a loss.
+  fault_point("engine.shutdown", index_of(group_->rank()));
   STRETTO_TRY(group_->control().all_gather("the end", {}, Deadline::after(options_.timeout)));
   progress_->stop();
+  fault_point("engine.close", index_of(group_->rank()));
   return transport_->close(Deadline::after(std::chrono::seconds(5)));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/stepper.hpp"
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "kernels/kernels.hpp"
 
@@ -150,6 +151,7 @@ Status Stepper::handle(const Command& command) {
 }
 
 void Stepper::begin(const Command& command) {
+  fault_point("step.begin", index_of(parts_.rank));
   begun_ = command;
   step_open_ = true;
   finishing_ = false;
@@ -273,6 +275,7 @@ Status Stepper::leave_out(std::size_t parameter) {
 
 Status Stepper::write_footer() {
   constexpr double kDrift = 0.1;
+  fault_point("step.footer", index_of(parts_.rank));
   footer_values_[kEnded] = begun_.ended ? 1.0F : 0.0F;
   const bool propose = index_of(parts_.rank) == 0 && !begun_.broadcast && seen_ > 0 &&
                        schedule::order_drift(expected_order_, seen_order_) > kDrift;
@@ -404,6 +407,7 @@ Status Stepper::launch_run(std::size_t chunk, std::size_t first, std::size_t cou
   submission.samples = samples_of(bucket.rule, is_footer);
   submission.priority = entry.priority;
   STRETTO_TRY(parts_.exchange->submit(submission));
+  fault_point("chunk.launched", index_of(parts_.rank));
   if (in_flight_ == 0) {
     busy_since_ = now;
   }

@@ -2,6 +2,7 @@
 #include "exchange/owner.hpp"
 
 #include "base/check.hpp"
+#include "base/fault_point.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -236,6 +237,7 @@ Status OwnerExchange::post_waiting_sums() {
     sum_posted_ = false;
     to_sum_.pop();
     summing_.push(index);
+    fault_point("sum.posted", index_of(transport_.rank()));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of OwnerExchange that speaks with the transport: what is sent, what comes, and where the
 // parts of other ranks wait.
+#include "base/fault_point.hpp"
 #include "exchange/owner.hpp"
 
 #include <algorithm>
@@ -76,6 +77,9 @@ Status OwnerExchange::send_waiting() {
       return {};
     }
     STRETTO_TRY(sent);
+    if (next.stage == spi::Stage::kResult) {
+      fault_point("result.sent", index_of(transport_.rank()));
+    }
     outgoing_.pop();
   }
   return {};
@@ -268,6 +272,7 @@ Status OwnerExchange::on_received(const spi::TransportEvent& event) {
     arrive_home(index);
     return {};
   }
+  fault_point("part.received", index_of(transport_.rank()));
   part(index, index_of(event.peer)).state = Part::State::kArrived;
   slot.last = slot.submitted ? event.peer : transport_.rank();
   ++slot.arrived;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/hub.hpp"
 
+#include "base/fault_point.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "rendezvous/launcher_news.hpp"
 #include "rendezvous/words.hpp"
 
 #include <algorithm>
@@ -118,10 +120,11 @@ std::string Hub::objection(const Hello& hello, const Nonce& nonce) const {
   if (hello.rank >= options_.size || members_[hello.rank].presence != Presence::kAbsent) {
     return who + " is in this group already; give each process a RANK of its own";
   }
-  return failed_ ? "rank 0 has stopped waiting for ranks" : "";
+  return failed_ ? "rank 0 has stopped waiting for ranks: " + why_failed_ : "";
 }
 
 void Hub::greet(Connection& connection, const Frame& frame) {
+  fault_point("rendezvous.before_hello", 0);
   const auto hello = frame.kind == FrameKind::kHello ? decode_hello(frame.body) : std::nullopt;
   if (!hello) {
     refuse(connection, "a stranger sent bytes that are no greeting");
@@ -146,6 +149,7 @@ void Hub::let_in(Connection& connection, const Hello& hello, const Nonce& nonce)
   accepted.job = job_;
   accepted.dead_after_ms = static_cast<std::uint32_t>(dead_after_.count());
   send(connection, encode(accepted));
+  fault_point("rendezvous.after_hello", 0);
   const auto missing = absent();
   if (!missing.empty()) {
     send(connection, encode(FrameKind::kHeartbeat, Notice{0, name_ranks(missing)}));
@@ -180,10 +184,23 @@ void Hub::tend_joining(TimePoint now) {
   if (!listening_ && now >= accept_again_) {
     listening_ = watch(listener_.get(), kListenerKey, EPOLLIN);
   }
-  if (complete_ || failed_ || now < join_deadline_.when()) {
+  if (complete_ || failed_) {
     return;
   }
+  if (const Status news = launcher_news(); !news.is_ok()) {
+    stop_joining(news);
+  } else if (now >= join_deadline_.when()) {
+    stop_joining(late_ranks());
+  }
+}
+
+void Hub::stop_joining(const Status& why) {
   failed_ = true;
+  why_failed_ = why.message();
+  break_round(why);
+}
+
+Status Hub::late_ranks() const {
   std::string text = "rank 0 waited " + name_duration(options_.timeout) + " for " +
                      name_ranks(absent()) + " of " + std::to_string(options_.size) +
                      "; start what is missing, check that MASTER_ADDR and MASTER_PORT are the "
@@ -192,7 +209,7 @@ void Hub::tend_joining(TimePoint now) {
     text += " (refused so far: " + std::to_string(refused()) + ", the last because " +
             last_refusal_ + ")";
   }
-  break_round({StatusCode::kDeadlineExceeded, text});
+  return {StatusCode::kDeadlineExceeded, text};
 }
 
 // Frames.

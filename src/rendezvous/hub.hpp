@@ -57,6 +57,8 @@ class Hub final : public StarPlane {
   void part(std::size_t rank);
   void broadcast(const SharedFrame& frame);
   void tend_joining(TimePoint now);
+  void stop_joining(const Status& why);
+  Status late_ranks() const;
   void tend_members(TimePoint now);
   std::vector<std::size_t> absent() const;
   std::optional<std::size_t> rank_of(const Connection& connection) const;
@@ -70,6 +72,7 @@ class Hub final : public StarPlane {
   std::unordered_map<const Connection*, std::size_t> ranks_;
   bool complete_ = false;
   bool failed_ = false;
+  std::string why_failed_;
   std::string last_refusal_;
   std::uint64_t logged_refusals_ = 0;
   GatherRound round_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/join.hpp"
 
+#include "base/fault_point.hpp"
 #include "rendezvous/hub.hpp"
 #include "rendezvous/socket.hpp"
 #include "rendezvous/spoke.hpp"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kGrace{2'000};
 
 Result<std::unique_ptr<StarPlane>> make_plane(const GroupOptions& options, Deadline deadline) {
+  fault_point("rendezvous.begin", options.rank);
   if (options.rank == 0) {
     STRETTO_TRY_ASSIGN(FileDescriptor listener,
                        listen_for_ranks(options.master_address, options.master_port, deadline));
@@ -31,6 +33,7 @@ Result<std::shared_ptr<StarGroup>> StarGroup::join(const GroupOptions& options) 
   const Deadline deadline = Deadline::after(options.timeout);
   STRETTO_TRY_ASSIGN(auto plane, make_plane(options, deadline));
   STRETTO_TRY(plane->wait_joined(Deadline(deadline.when() + kGrace)));
+  fault_point("rendezvous.joined", options.rank);
   return std::make_shared<StarGroup>(options, std::move(plane));
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/spoke.hpp"
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "rendezvous/gather_round.hpp"
+#include "rendezvous/launcher_news.hpp"
 #include "rendezvous/socket.hpp"
 #include "rendezvous/words.hpp"
 
@@ -43,7 +45,9 @@ Result<Greeted> greet(const GroupOptions& options, FileDescriptor socket, Deadli
   hello.nonce = make_nonce();
   hello.proof = prove_token(
       options.token, Prover::kJoiner, challenge->nonce, hello.nonce, hello.rank, hello.size);
+  fault_point("rendezvous.before_hello", options.rank);
   STRETTO_TRY(connection->send_blocking(encode(hello), deadline));
+  fault_point("rendezvous.after_hello", options.rank);
   STRETTO_TRY_ASSIGN(frame, connection->receive_blocking(deadline));
   if (frame.kind == FrameKind::kRefused) {
     const auto refusal = decode_notice(frame.body);
@@ -106,6 +110,7 @@ Result<std::unique_ptr<Spoke>> Spoke::make(const GroupOptions& options, Deadline
       log(LogLevel::kError, why.message());
       return fail(why);
     }
+    STRETTO_TRY(launcher_news());
     if (deadline.passed()) {
       return fail(StatusCode::kDeadlineExceeded,
                   "rank " + std::to_string(options.rank) + " waited " +

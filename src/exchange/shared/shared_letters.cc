@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of SharedExchange that reads letters, sums, and tells the others.
+#include "base/fault_point.hpp"
 #include "exchange/shared/shared.hpp"
 
 #include <algorithm>
@@ -148,6 +149,7 @@ Status SharedExchange::post_waiting_sums() {
     }
     summing_.push(sum.slot);
     to_sum_.pop();
+    fault_point("sum.posted", own());
   }
   return {};
 }

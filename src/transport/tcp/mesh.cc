@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/mesh.hpp"
 
+#include "base/fault_point.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -49,6 +51,7 @@ std::size_t Mesh::missing() const noexcept {
 
 Result<std::vector<FileDescriptor>> Mesh::connect(const spi::ControlPlane& control,
                                                   Deadline deadline) {
+  fault_point("transport.connect", index_of(identity_.rank));
   for (std::size_t peer = 0; peer < index_of(identity_.rank); ++peer) {
     const Rank rank{static_cast<std::uint32_t>(peer)};
     attempts_.push_back({.handshake = Handshake::connector(identity_, rank, random_nonce()),
