@@ -81,6 +81,27 @@ std::string first_slurm_host(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
+/// Slurm writes the tasks of each host as "4(x2),3": how many are on host number `host`.
+std::size_t slurm_local_size(std::string_view list, std::size_t host) {
+  const auto number_at = [&](std::size_t at) {
+    std::size_t value = 1;
+    at = std::min(at, list.size());
+    std::from_chars(list.data() + at, list.data() + list.size(), value);
+    return value;
+  };
+  std::size_t hosts = 0;  // up to and with this entry
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::size_t times = list.find("(x");
+    hosts += times < comma ? number_at(times + 2) : 1;
+    if (host < hosts) {
+      return std::max<std::size_t>(number_at(0), 1);
+    }
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return 1;
+}
+
 /// A port that all ranks of one Slurm job compute alike and other jobs of the host do not.
 std::uint16_t slurm_port(const std::string& job) {
   std::uint64_t number = 0;
@@ -214,6 +235,12 @@ Result<GroupOptions> GroupOptions::from_environment() {
                   options.local_rank));
   STRETTO_TRY(read_number({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"},
                           options.local_size));
+  const auto tasks = variable("SLURM_STEP_TASKS_PER_NODE");
+  if (tasks && !first_of({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})) {
+    std::size_t host = 0;
+    STRETTO_TRY(read_number({"SLURM_NODEID"}, host));
+    options.local_size = slurm_local_size(*tasks, host);
+  }
   STRETTO_TRY(read_master(options));
   if (auto token = variable("STRETTO_TOKEN")) {
     options.token = *token;

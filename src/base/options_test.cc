@@ -88,7 +88,28 @@ TEST(Options, GroupIsReadFromEveryLauncher) {
     EXPECT_EQ(options.rank, 2U);
     EXPECT_EQ(options.master_address, "node07");
     EXPECT_EQ(options.master_port, 20042);
+    EXPECT_EQ(options.local_size, 1U);
   }
+}
+
+TEST(Options, SlurmSaysHowManyRanksAreOnThisHost) {
+  const auto local_size = [](const char* tasks, const char* host) {
+    Environment srun(Variables{{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", host}});
+    return GroupOptions::from_environment()->local_size;
+  };
+  EXPECT_EQ(local_size("2", "0"), 2U);
+  EXPECT_EQ(local_size("4(x2),3", "0"), 4U);
+  EXPECT_EQ(local_size("4(x2),3", "1"), 4U);
+  EXPECT_EQ(local_size("4(x2),3", "2"), 3U);
+  EXPECT_EQ(local_size("3,12", "1"), 12U);
+  for (const char* odd : {"x", "(x", "4(x", ",", "0", "4(x2"}) {
+    EXPECT_GE(local_size(odd, "7"), 1U) << odd;
+  }
+}
+
+TEST(Options, LaunchersWithinASlurmStepKnowBetterThanSlurm) {
+  Environment inner(Variables{{"SLURM_STEP_TASKS_PER_NODE", "1"}, {"LOCAL_WORLD_SIZE", "2"}});
+  EXPECT_EQ(GroupOptions::from_environment()->local_size, 2U);
 }
 
 TEST(Options, WrongValuesNameTheVariable) {
