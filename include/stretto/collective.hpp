@@ -98,6 +98,11 @@ class Communicator {
   /// Ends when all ranks have started it.
   virtual Result<Collective> barrier() = 0;
 
+  /// Sends to one rank, beside the collectives; messages of a pair arrive in the order of their
+  /// sends, each where the receiver's next receive of as many bytes says.
+  virtual Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) = 0;
+  virtual Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) = 0;
+
   /// Moves everything that was started; whether collective `number` has ended.
   virtual bool advance_to(std::uint64_t number) = 0;
   /// The same, blocking.

@@ -209,6 +209,52 @@ TEST_P(CollectiveRanks, SeveralMayBeUnderWay) {
   });
 }
 
+TEST_P(CollectiveRanks, MessagesOfAPairArriveInOrder) {
+  run([](Communicator& communicator) {
+    // Everyone sends to everyone, in pieces and whole, empty ones too, while a sum is under way.
+    const std::vector<std::size_t> counts{0, 1, 20'000, 300'007, 3};
+    std::vector<std::vector<float>> out;
+    std::vector<std::vector<float>> in;
+    std::vector<Collective> handles;
+    std::vector<float> data(1000, 1.0F);
+    auto* sum_bytes = reinterpret_cast<std::byte*>(data.data());
+    auto sum =
+        communicator.all_reduce(sum_bytes, sum_bytes, 1000, DType::kFloat32, Reduction::kSum);
+    ASSERT_TRUE(sum.has_value());
+    for (std::size_t peer = 0; peer < communicator.size(); ++peer) {
+      for (std::size_t k = 0; peer != communicator.rank() && k < counts.size(); ++k) {
+        out.emplace_back(counts[k], static_cast<float>(communicator.rank() * 100 + peer * 10 + k));
+        in.emplace_back(counts[k], -1.0F);
+        const std::size_t bytes = counts[k] * sizeof(float);
+        auto sent =
+            communicator.send(reinterpret_cast<const std::byte*>(out.back().data()), bytes, peer);
+        auto received =
+            communicator.receive(reinterpret_cast<std::byte*>(in.back().data()), bytes, peer);
+        ASSERT_TRUE(sent.has_value() && received.has_value());
+        handles.push_back(*sent);
+        handles.push_back(*received);
+      }
+    }
+    for (Collective& handle : handles) {
+      const Status status = handle.wait(soon());
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    ASSERT_TRUE(sum->wait(soon()).is_ok());
+    EXPECT_EQ(data[999], static_cast<float>(communicator.size()));
+    std::size_t at = 0;
+    for (std::size_t peer = 0; peer < communicator.size(); ++peer) {
+      for (std::size_t k = 0; peer != communicator.rank() && k < counts.size(); ++k, ++at) {
+        const auto expected = static_cast<float>(peer * 100 + communicator.rank() * 10 + k);
+        EXPECT_TRUE(std::all_of(
+            in[at].begin(), in[at].end(), [&](float value) { return value == expected; }))
+            << "message " << k << " of rank " << peer;
+      }
+    }
+    EXPECT_FALSE(communicator.send(nullptr, 0, communicator.rank()).has_value());
+    EXPECT_FALSE(communicator.send(nullptr, 0, communicator.size()).has_value());
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Host,
     CollectiveRanks,

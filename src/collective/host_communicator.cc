@@ -61,6 +61,19 @@ Status HostCommunicator::build(Deadline deadline) {
     }
   }
   desks_[rank()] = std::move(*own);
+  auto pipes =
+      exchange::Mapping::create(Pipes::bytes_for(ranks_), exchange::Mapping::Touch::kLater);
+  const exchange::Mapping* const area = pipes ? &*pipes : nullptr;
+  STRETTO_TRY_ASSIGN(auto areas,
+                     host_->share(pipes ? Status() : pipes.error(),
+                                  {&area, pipes ? 1U : 0U},
+                                  exchange::Mapping::Touch::kLater,
+                                  deadline));
+  std::vector<exchange::Mapping> by_rank(ranks_);
+  for (std::size_t peer = 0; peer < ranks_; ++peer) {
+    by_rank[peer] = peer == rank() ? std::move(*pipes) : std::move(areas[peer].at(0));
+  }
+  pipes_.emplace(rank(), std::move(by_rank));
   if (ranks_ > spi::kMaxSources) {
     accumulator_.resize(kBiteBytes / 2);
   }
@@ -189,10 +202,36 @@ void HostCommunicator::begin() {
   }
 }
 
-bool HostCommunicator::advance_to(std::uint64_t number) {
-  while (ended_ < number && error_.is_ok() && advance()) {
+Status HostCommunicator::check_peer(std::size_t peer) const {
+  STRETTO_TRY(error_);
+  if (peer >= ranks_ || peer == rank()) {
+    return {StatusCode::kInvalidArgument,
+            "rank " + std::to_string(rank()) + " of " + std::to_string(ranks_) +
+                " cannot exchange messages with rank " + std::to_string(peer)};
   }
-  return ended_ >= number || !error_.is_ok();
+  return {};
+}
+
+Result<Collective> HostCommunicator::send(const std::byte* data,
+                                          std::size_t bytes,
+                                          std::size_t peer) {
+  STRETTO_TRY(check_peer(peer));
+  return Collective(this, pipes_->send(data, bytes, peer));
+}
+
+Result<Collective> HostCommunicator::receive(std::byte* data, std::size_t bytes, std::size_t peer) {
+  STRETTO_TRY(check_peer(peer));
+  return Collective(this, pipes_->receive(data, bytes, peer));
+}
+
+bool HostCommunicator::ended(std::uint64_t number) const noexcept {
+  return MessageNumber::is_message(number) ? pipes_->ended(number) : ended_ >= number;
+}
+
+bool HostCommunicator::advance_to(std::uint64_t number) {
+  while (!ended(number) && error_.is_ok() && advance()) {
+  }
+  return ended(number) || !error_.is_ok();
 }
 
 Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
@@ -218,7 +257,7 @@ Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
     }
     STRETTO_TRY(sleep(deadline));
   }
-  return ended_ >= number ? Status() : error_;
+  return ended(number) ? Status() : error_;
 }
 
 Status HostCommunicator::sleep(Deadline deadline) {

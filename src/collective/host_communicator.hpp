@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collective/pipes.hpp"
 #include "exchange/shared/arenas.hpp"
 #include "exchange/shared/host.hpp"
 #include "exchange/shared/mapping.hpp"
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,8 @@ class HostCommunicator final : public Communicator {
                                 std::size_t bytes) override;
   Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) override;
   Result<Collective> barrier() override;
+  Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
+  Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
 
@@ -125,7 +129,10 @@ class HostCommunicator final : public Communicator {
   bool distributes() const noexcept { return job().note.kind != Kind::kReduceScatter; }
   const Job& job() const noexcept { return jobs_.front(); }
 
+  bool ended(std::uint64_t number) const noexcept;
+  Status check_peer(std::size_t peer) const;
   bool advance();
+  bool advance_job();
   bool stage();
   bool produce();
   bool take();
@@ -155,6 +162,7 @@ class HostCommunicator final : public Communicator {
   std::vector<std::vector<exchange::Mapping>> files_;  ///< by rank: its arenas, as mapped here
   std::vector<Peer> peers_;                            ///< by rank; the own one is unused
   std::vector<float> accumulator_;
+  std::optional<Pipes> pipes_;
 
   std::deque<Job> jobs_;  ///< the first is under way
   bool begun_ = false;

@@ -35,8 +35,18 @@ bool HostCommunicator::all_reach(std::uint64_t Peer::*known,
   return true;
 }
 
-/// Does one step of each kind, where it can; returns whether anything moved.
+/// Moves what can move; returns whether anything did.
 bool HostCommunicator::advance() {
+  auto messages = pipes_->advance(*host_);
+  if (!messages) {
+    error_ = messages.error();
+    return false;
+  }
+  return advance_job() || *messages;
+}
+
+/// Does one step of each kind, where it can.
+bool HostCommunicator::advance_job() {
   if (!begun_) {
     return false;
   }

@@ -52,6 +52,8 @@ Status TransportCommunicator::build() {
             "collectives work in place, which one-hop cannot; choose the exchange owner or shared"};
   }
   STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options));
+  STRETTO_TRY_ASSIGN(messages_, registry::make_transport(*group_, options));
+  peers_.resize(size());
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options));
   STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options));
   return {};
@@ -104,14 +106,35 @@ Result<Collective> TransportCommunicator::start(const Job& job) {
   return Collective(this, ++issued_);
 }
 
-bool TransportCommunicator::advance_to(std::uint64_t number) {
-  while (ended_ < number && error_.is_ok() && advance()) {
+bool TransportCommunicator::ended(std::uint64_t number) const noexcept {
+  if (!MessageNumber::is_message(number)) {
+    return ended_ >= number;
   }
-  return ended_ >= number || !error_.is_ok();
+  const Peer& peer = peers_[MessageNumber::peer(number)];
+  return MessageNumber::place(number) <=
+         (MessageNumber::receives(number) ? peer.receives_ended : peer.sends_ended);
+}
+
+bool TransportCommunicator::advance_to(std::uint64_t number) {
+  while (!ended(number) && error_.is_ok() && advance()) {
+  }
+  return ended(number) || !error_.is_ok();
 }
 
 /// Moves what can move; returns whether anything did.
 bool TransportCommunicator::advance() {
+  auto messages = advance_messages();
+  if (!messages) {
+    error_ = messages.error();
+    return false;
+  }
+  return advance_job() || *messages;
+}
+
+bool TransportCommunicator::advance_job() {
+  if (jobs_.empty()) {
+    return false;
+  }
   if (!begun_) {
     error_ = begin();
     return error_.is_ok();
@@ -221,7 +244,8 @@ Status TransportCommunicator::take_plan(const Job& job) {
                   "; all ranks start the same collectives in the same order"};
     }
   }
-  const std::size_t piece = std::max<std::size_t>(options_.chunk_bytes / size_of(job.dtype), 1);
+  const std::size_t piece = std::max<std::size_t>(
+      options_.chunk_bytes_for(count * size_of(job.dtype)) / size_of(job.dtype), 1);
   std::vector<spi::ChunkDescription> plan;
   chunk_elements_ = piece;
   for (std::size_t first = 0; first < count; first += piece) {
@@ -276,11 +300,11 @@ Status TransportCommunicator::wait_for(std::uint64_t number, Deadline deadline) 
     STRETTO_TRY(sleep(deadline));
     last_work = Clock::now();
   }
-  return ended_ >= number ? Status() : error_;
+  return ended(number) ? Status() : error_;
 }
 
 Status TransportCommunicator::sleep(Deadline deadline) {
-  const TimePoint due = exchange_->next_due();
+  const TimePoint due = std::min(exchange_->next_due(), messages_->next_due());
   auto wait = std::min<std::chrono::nanoseconds>(deadline.left(), kNap);
   if (due != TimePoint::max()) {
     wait = std::clamp<std::chrono::nanoseconds>(
@@ -288,8 +312,9 @@ Status TransportCommunicator::sleep(Deadline deadline) {
         std::chrono::nanoseconds(0),
         wait);
   }
-  std::array<pollfd, 2> descriptors{
-      {{exchange_->descriptor(), POLLIN, 0}, {group_->control().descriptor(), POLLIN, 0}}};
+  std::array<pollfd, 3> descriptors{{{exchange_->descriptor(), POLLIN, 0},
+                                     {messages_->descriptor(), POLLIN, 0},
+                                     {group_->control().descriptor(), POLLIN, 0}}};
   timespec timeout{};
   timeout.tv_nsec = static_cast<long>(wait.count());
   static_cast<void>(::ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collective/pipes.hpp"
+
 #include "stretto/collective.hpp"
 #include "stretto/spi/device.hpp"
 #include "stretto/spi/exchange.hpp"
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +51,8 @@ class TransportCommunicator final : public Communicator {
                                 std::size_t bytes) override;
   Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) override;
   Result<Collective> barrier() override;
+  Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
+  Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
 
@@ -64,20 +69,47 @@ class TransportCommunicator final : public Communicator {
     std::size_t root = 0;
   };
 
+  /// Messages with one rank.
+  struct Peer {
+    struct Receive {
+      std::byte* data = nullptr;
+      std::size_t bytes = 0;
+    };
+    struct Announced {
+      spi::MessageId message{0};
+      std::size_t bytes = 0;
+    };
+    std::deque<std::span<const std::byte>> sends;  ///< not announced yet
+    std::deque<Receive> receives;                  ///< that no message was found for yet
+    std::deque<Announced> announced;               ///< that nobody receives yet
+    std::uint64_t sends_issued = 0;
+    std::uint64_t sends_ended = 0;
+    std::uint64_t receives_issued = 0;
+    std::uint64_t receives_ended = 0;
+  };
+
   TransportCommunicator(std::shared_ptr<Group> group, const EngineOptions& options);
 
   Status build();
   Result<Collective> start(const Job& job);
+  bool ended(std::uint64_t number) const noexcept;
+  Status check_peer(std::size_t peer) const;
   Status begin();
   void end();
   Status take_plan(const Job& job);
   Status submit();
   bool advance();
+  bool advance_job();
+  Result<bool> advance_messages();
+  Status take_message(const spi::TransportEvent& event);
+  Status match(std::size_t peer);
   Status sleep(Deadline deadline);
 
   std::shared_ptr<Group> group_;  // shared with the caller and whatever else was made from it
   EngineOptions options_;
-  std::unique_ptr<spi::Transport> transport_;
+  std::unique_ptr<spi::Transport> transport_;  ///< the exchange's
+  std::unique_ptr<spi::Transport> messages_;   ///< for send and receive: an exchange wants its own
+  std::vector<Peer> peers_;                    ///< by rank
   std::unique_ptr<spi::Device> device_;
   std::unique_ptr<spi::Exchange> exchange_;
   bool may_spin_ = true;
