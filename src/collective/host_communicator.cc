@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <poll.h>
+#include <sched.h>
 
 namespace stretto::collective {
 namespace {
@@ -247,6 +248,8 @@ Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
       spin_until = now + kSpin;
     }
     if (may_spin_ && now < spin_until) {
+      // A peer that was woken from this core may sit behind this very loop: let it run.
+      static_cast<void>(::sched_yield());
       continue;
     }
     turns = 0;
