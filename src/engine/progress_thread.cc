@@ -75,7 +75,7 @@ bool ProgressThread::turn() {
   if (board_.failed.load(std::memory_order_relaxed)) {
     return false;
   }
-  auto worked = work(Clock::now());
+  auto worked = work();
   if (!worked) {
     fail(worked.error());
     return false;
@@ -83,13 +83,14 @@ bool ProgressThread::turn() {
   return *worked;
 }
 
-Result<bool> ProgressThread::work(TimePoint now) {
+Result<bool> ProgressThread::work() {
   STRETTO_TRY(control_.health());
   STRETTO_TRY_ASSIGN(const bool commanded, take_commands());
   if (parked_) {
     return commanded;
   }
-  STRETTO_TRY_ASSIGN(const bool moved, stepper_->advance(now));
+  // The clock is read behind the commands: a gradient never leaves before it was ready.
+  STRETTO_TRY_ASSIGN(const bool moved, stepper_->advance(Clock::now()));
   return commanded || moved;
 }
 

@@ -60,7 +60,7 @@ class ProgressThread {
   ProgressThread(Parts parts, Waker waker);
   void run() STRETTO_EXCLUDES(role_);
   bool turn() STRETTO_REQUIRES(role_);
-  Result<bool> work(TimePoint now) STRETTO_REQUIRES(role_);
+  Result<bool> work() STRETTO_REQUIRES(role_);
   Result<bool> take_commands() STRETTO_REQUIRES(role_);
   Status handle(const Command& command) STRETTO_REQUIRES(role_);
   void sleep() STRETTO_REQUIRES(role_);
