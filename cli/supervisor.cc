@@ -309,12 +309,17 @@ void Supervisor::blame(const std::vector<Failure>& failures) {
     } else {
       text += " ended with exit code " + std::to_string(failure.code);
     }
-    rendezvous::write_launcher_news(news_.get(), text);
+    if (weight(failure) < 2) {  // whoever lost a rank did not die first
+      rendezvous::write_launcher_news(news_.get(), text);
+    }
     if (!first_ && !alive_.empty()) {
       text += "; the other ranks have " +
               std::to_string(
                   std::chrono::duration_cast<std::chrono::seconds>(options_.own_end).count()) +
               " s to end by themselves";
+    }
+    if (first_ && weight(failure) < weight(*first_)) {
+      first_ = failure;  // it took longer to end than those that missed it
     }
     if (!first_) {
       first_ = failure;

@@ -31,7 +31,7 @@ std::string_view to_string(StatusCode code) noexcept;
 /// Carries success, or a code and a sentence that says who, what and what to do next.
 ///
 /// Threading: immutable; copies may be used on any thread.
-/// Cost:      a success allocates nothing; an error allocates once.
+/// Cost:      a success allocates nothing; the sentence of an error once.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;

@@ -30,7 +30,7 @@ std::string_view to_string(StatusCode code) noexcept {
 }
 
 Status::Status(StatusCode code, std::string message) : code_(code) {
-  if (code != StatusCode::kOk) {
+  if (code != StatusCode::kOk && !message.empty()) {
     message_ = std::make_shared<const std::string>(std::move(message));
   }
 }

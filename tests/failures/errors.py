@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What people read when something is wrong, word by word: each case beside its file in tests/golden/errors.
+
+Usage: errors.py STRETTO FOLDER [--update] [CASE...]
+What differs from run to run (ports, times, places in the step) is replaced by a word in capitals.
+"""
+import difflib
+import os
+import re
+import socket
+import sys
+
+from jobs import Job
+
+REPLACED = [
+    (r"127\.0\.0\.1:\d+", "HOST:PORT"),
+    (r"port \d+", "port PORT"),
+    (r"step \d+, (waiting for [^:]*|nothing in flight)(?=: )", "step STEP, WAITING"),
+    (r"stretto-failures-\w+", "FOLDER"),
+    (r"/\S*/FOLDER", "FOLDER"),
+    (r"; the other ranks have 5 s to end by themselves", ""),  # unless they were quicker
+]
+
+
+def on_rank(rank, change):
+    """A program that makes the change on one rank only and then becomes the replay."""
+    return ["sh", "-c", f'if [ "$RANK" = {rank} ]; then {change}; fi; exec "$@"', "rank"]
+
+
+def fault(text, rank, **more):
+    return dict(STRETTO_EXCHANGE="owner", STRETTO_FAULT=text, STRETTO_FAULT_RANK=str(rank), **more)
+
+
+def busy_port(stretto):
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        return Job(stretto, 2, env={"MASTER_PORT": str(taken.getsockname()[1])}).wait()
+
+
+def one_rank(stretto, **env):
+    return Job(stretto, 1, env=env).wait()
+
+
+CASES = {
+    "another_model": lambda s: Job(s, 2, program=on_rank(1, 'set -- "$@" --byte-scale 2')).wait(),
+    "another_token": lambda s: Job(s, 2, program=on_rank(1, "export STRETTO_TOKEN=other")).wait(),
+    "another_size": lambda s: Job(s, 2, program=on_rank(1, "export WORLD_SIZE=5")).wait(),
+    "rank_twice": lambda s: Job(s, 3, program=on_rank(2, "sleep 1; export RANK=1"),
+                                env={"STRETTO_TIMEOUT": "3s"}).wait(),
+    "another_chunk": lambda s: Job(s, 2, program=on_rank(1, "export STRETTO_CHUNK=64k")).wait(),
+    "address_unknown": lambda s: Job(s, 2, program=["env", "MASTER_ADDR=no.such.host.invalid"]).wait(),
+    "port_taken": busy_port,
+    "rank_missing": lambda s: Job(s, 2, env={"STRETTO_TIMEOUT": "1s"}, program=on_rank(1, "sleep 30")).wait(),
+    "killed_before_rendezvous": lambda s: Job(s, 2, env=fault("rendezvous.begin@1", 0)).wait(),
+    "killed_in_rendezvous": lambda s: Job(s, 2, env=fault("rendezvous.joined@1", 1)).wait(),
+    "killed_in_agreement": lambda s: Job(s, 2, env=fault("agreement.begin@1", 1)).wait(),
+    "killed_in_a_step": lambda s: Job(s, 2, env=fault("chunk.launched@9", 1)).wait(),
+    "stopped": lambda s: Job(s, 2, env=fault("chunk.launched@9:stop", 1)).wait(60),
+    "trace_disk_full": lambda s: one_rank(s, STRETTO_TRACE="/dev/full"),
+    "metrics_disk_full": lambda s: one_rank(s, STRETTO_METRICS="/dev/full"),
+    "metrics_no_folder": lambda s: one_rank(s, STRETTO_METRICS="/none/metrics"),
+    "bad_link": lambda s: Job(s, 1, env={"STRETTO_LINK": "7"}).wait(),
+}
+
+
+def text_of(job):
+    """Exit code and standard error; the ranks' lines in order of rank, as they come in any order."""
+    text = job.err
+    for pattern, word in REPLACED:
+        text = re.sub(pattern, word, text)
+    lines = sorted(text.splitlines(), key=lambda line: re.match(r"\[\d+\]", line).group() if line[:1] == "[" else "")
+    return f"exit code {'none: it hung' if job.hung else job.code}\n" + "".join(line + "\n" for line in lines)
+
+
+def main():
+    stretto, folder, *rest = sys.argv[1:]
+    update = "--update" in rest
+    names = [name for name in rest if name != "--update"] or list(CASES)
+    failures = 0
+    for name in names:
+        job = CASES[name](stretto)
+        got = text_of(job)
+        left = job.left_behind()
+        job.close()
+        path = os.path.join(folder, name + ".txt")
+        if update:
+            with open(path, "w") as file:
+                file.write(got)
+        want = open(path).read() if os.path.exists(path) else ""
+        if got != want or left:
+            failures += 1
+            print(f"FAILED: {name} {left or ''}")
+            sys.stdout.writelines(difflib.unified_diff(want.splitlines(True), got.splitlines(True), path, "now"))
+        print(f"{name}: {job.took:.1f} s", flush=True)
+    unknown = {file[:-4] for file in os.listdir(folder) if file.endswith(".txt")} - set(CASES)
+    if unknown:
+        failures += 1
+        print(f"FAILED: nothing makes {', '.join(sorted(unknown))}")
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

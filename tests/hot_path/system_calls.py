@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which system calls happen within steps over tcp: only those of waking, sleeping and the transport.
+
+Usage: system_calls.py STEPS_PROGRAM
+Needs strace, and the right to trace; ends with 77 (skipped) without.
+"""
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# Waking and sleeping: futex, read and write of eventfds, ppoll, epoll_wait.  The transport: sendmsg, readv, epoll_ctl.
+# StepReport.cpu_s asks the clock of a thread, which is no vdso call.  sched_yield and restart_syscall: the system's own.
+ALLOWED = {"futex", "read", "write", "ppoll", "epoll_wait", "epoll_pwait", "sendmsg", "readv", "epoll_ctl",
+           "clock_gettime", "sched_yield", "restart_syscall"}
+# The control connection's thread: a heartbeat a second, on no gradient's way.
+CONTROL = {"sendto", "recvfrom", "send", "recv"}
+
+
+def main():
+    program = sys.argv[1]
+    if shutil.which("strace") is None or subprocess.run(["strace", "-o", "/dev/null", "true"], check=False,
+                                                        capture_output=True).returncode != 0:
+        print("SKIPPED: no strace, or it may not trace here")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log")
+        done = subprocess.run(["strace", "-f", "-qq", "-o", log, program, "6"], check=True, capture_output=True,
+                              text=True, timeout=120)
+        chunks = int(done.stdout)
+        lines = open(log).read().splitlines()
+    counts = collections.Counter()
+    inside = False
+    for line in lines:
+        if "stretto-window-" in line:
+            inside = "begins" in line
+            continue
+        call = re.match(r"\d+ +(\w+)\(", line)
+        if inside and call:
+            counts[call.group(1)] += 1
+    print(f"{chunks} chunks per rank: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
+    wrong = set(counts) - ALLOWED - CONTROL
+    problems = [f"system calls that nobody named: {', '.join(sorted(wrong))}"] if wrong else []
+    if chunks < 1000:
+        problems.append(f"the window has {chunks} chunks; it needs 1000")
+    if sum(counts.values()) < 100 or "sendmsg" not in counts:
+        problems.append("the window was not seen")
+    for problem in problems:
+        print("FAILED: " + problem)
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "rendezvous/socket.hpp"
+
+#include "stretto/engine.hpp"
+#include "stretto/group.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace stretto::testing {
+
+inline constexpr std::size_t kParameters = 48;
+inline constexpr std::int64_t kElements = 16'384;  // 64 KiB each: four chunks of 16 KiB
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().to_string().c_str());
+    std::abort();
+  }
+  return std::move(*result);
+}
+inline void must(const Status& status) {
+  if (!status.is_ok()) {
+    std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    std::abort();
+  }
+}
+
+/// Ranks that join over real control connections, as processes do, but live in one process, so that
+/// everything can be counted in one place.
+inline std::shared_ptr<Group> join(std::size_t rank, std::size_t size, std::uint16_t port) {
+  GroupOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.master_port = port;
+  options.token = "hot path";
+  return must(Group::join(options));
+}
+
+inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<Group>& group,
+                                           const std::string& transport) {
+  EngineOptions options;
+  options.exchange = ExchangeKind::kOwner;
+  options.transport = transport;
+  options.chunk_bytes = std::size_t{16} << 10;
+  options.one_hop_bytes = 1024;  // the footer goes in one hop, all else by its owner
+  auto engine = must(Engine::create(group, options));
+  for (std::size_t p = 0; p < kParameters; ++p) {
+    must(engine->add_parameter({"layer" + std::to_string(p), {kElements}}));
+  }
+  must(engine->commit());
+  return engine;
+}
+
+/// Output layer first, as backward does.
+inline StepReport step(Engine& engine) {
+  must(engine.begin_step({}));
+  for (std::size_t p = kParameters; p-- > 0;) {
+    must(engine.ready(ParameterId{static_cast<std::uint32_t>(p)}));
+  }
+  return must(engine.finish_step());
+}
+
+/// Runs `body` once per rank on a thread of its own; `transport` inproc or tcp.
+inline void run_two(const std::string& transport,
+                    const std::function<void(std::size_t, Engine&)>& body) {
+  constexpr std::size_t kRanks = 2;
+  std::vector<std::shared_ptr<Group>> groups(kRanks);
+  if (transport == "inproc") {
+    groups = Group::in_process(kRanks);
+  }
+  const std::uint16_t port = must(rendezvous::find_free_port());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto group = groups[rank] ? groups[rank] : join(rank, kRanks, port);
+      auto engine = make_engine(group, transport);
+      body(rank, *engine);
+      must(engine->shutdown());
+      engine.reset();
+      group->leave();
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace stretto::testing
