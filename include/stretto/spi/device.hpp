@@ -41,9 +41,10 @@ struct Operation {
   std::array<float, kMaxSources> weight{};
 };
 
-/// A point in a stream's order of work.  Owned by whoever made it; outlives what it was recorded
-/// on.
+/// A point in a stream's order of work.
 ///
+/// Ownership: whoever made it; may go when every record of it is done and nothing posted waits for
+///            it, or when the streams that it was used on are gone.
 /// Threading: thread-safe.
 class Event {
  public:

@@ -3,26 +3,29 @@
 
 namespace stretto::device {
 
+CpuEvent::~CpuEvent() {
+  // Whoever saw the ticket may destroy the event: not before complete() has left it.
+  const MutexLock lock(mutex_);
+}
+
 void CpuEvent::complete(std::uint64_t ticket) noexcept {
+  const MutexLock lock(mutex_);
   // Records on several streams may complete in any order; only the latest counts.
-  std::uint64_t before = completed_.load(std::memory_order_relaxed);
-  while (before < ticket &&
-         !completed_.compare_exchange_weak(before, ticket, std::memory_order_seq_cst)) {
+  if (completed_.load(std::memory_order_relaxed) < ticket) {
+    completed_.store(ticket, std::memory_order_release);
   }
-  // Sequentially consistent with wait_until: either this sees the sleeper, or it sees the ticket.
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    const MutexLock lock(mutex_);
+  if (sleepers_ > 0) {
     changed_.notify_all();
   }
 }
 
 void CpuEvent::wait_until(std::uint64_t ticket, TimePoint when) noexcept {
   const MutexLock lock(mutex_);
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (completed_.load(std::memory_order_seq_cst) < ticket && Clock::now() < when) {
+  ++sleepers_;
+  while (!completed(ticket) && Clock::now() < when) {
     changed_.wait_until(mutex_, when);
   }
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  --sleepers_;
 }
 
 Status CpuEvent::wait(Deadline deadline) {

@@ -15,6 +15,8 @@ namespace stretto::device {
 /// Threading: thread-safe.
 class CpuEvent final : public spi::Event {
  public:
+  ~CpuEvent() override;
+
   bool done() const noexcept override {
     return completed(recorded_.load(std::memory_order_acquire));
   }
@@ -36,8 +38,8 @@ class CpuEvent final : public spi::Event {
  private:
   std::atomic<std::uint64_t> recorded_{0};
   std::atomic<std::uint64_t> completed_{0};
-  std::atomic<int> sleepers_{0};
   Mutex mutex_;
+  int sleepers_ STRETTO_GUARDED_BY(mutex_) = 0;
   ConditionVariable changed_;
 };
 

@@ -57,7 +57,6 @@ SharedExchange::SharedExchange(std::unique_ptr<Host> host,
                                spi::Device& device,
                                std::chrono::nanoseconds timeout)
     : host_(std::move(host)),
-      stream_(std::move(stream)),
       both_(std::move(both)),
       device_(device),
       timeout_(timeout),
@@ -66,7 +65,8 @@ SharedExchange::SharedExchange(std::unique_ptr<Host> host,
       read_(ranks_, 0),
       peer_staging_(ranks_),
       files_(ranks_),
-      to_wake_(ranks_, false) {
+      to_wake_(ranks_, false),
+      stream_(std::move(stream)) {
   traits_.name = "shared";
   traits_.partial_chunks = true;
   traits_.any_order = true;

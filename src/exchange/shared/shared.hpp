@@ -129,7 +129,6 @@ class SharedExchange final : public spi::Exchange {
   void report(std::size_t index, spi::ExchangeEvent::Kind kind);
 
   std::unique_ptr<Host> host_;
-  std::unique_ptr<spi::Stream> stream_;
   FileDescriptor both_;  ///< watches the bell and the stream; closed if the stream works at once
   spi::Device& device_;
   std::chrono::nanoseconds timeout_;
@@ -156,6 +155,7 @@ class SharedExchange final : public spi::Exchange {
   FixedRing<std::uint32_t> summing_;
   FixedRing<spi::ExchangeEvent> events_;
   Status error_;
+  std::unique_ptr<spi::Stream> stream_;  ///< last: it goes before the events and memory it uses
 };
 
 }  // namespace stretto::exchange
