@@ -2,6 +2,7 @@
 #pragma once
 
 #include "stretto/spi/conformance/exchange_world.hpp"
+#include "stretto/spi/conformance/repetition.hpp"
 
 #include <algorithm>
 #include <array>
@@ -153,7 +154,7 @@ TEST_P(ExchangeConformance, ManyStepsInRandomOrderOverwriteNothingThatIsStillRea
   world_->configure(chunks_of({4099, 64, 30'011, 1, 777}, {DType::kFloat32, DType::kBFloat16}),
                     7,
                     Memory::kArena);
-  world_->play(12);
+  world_->play(3 * kRepetition);
 }
 
 TEST_P(ExchangeConformance, MemoryFromElsewhereIsLegal) {

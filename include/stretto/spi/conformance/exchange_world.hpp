@@ -322,15 +322,17 @@ class ExchangeWorld {
     const ChunkDescription& chunk = chunks_[c];
     const std::uint64_t step = ranks_[r].step;
     std::uint64_t total = 0;
+    std::vector<float> weight;
     for (std::size_t other = 0; other < size(); ++other) {
       total += samples(other, step);
+      weight.push_back(static_cast<float>(samples(other, step)));
     }
     const std::byte* result = ranks_[r].results + offsets_[c];
     const std::size_t width = size_of(chunk.dtype);
     for (std::size_t i = 0; i < chunk.element_count; ++i) {
       float sum = 0;
       for (std::size_t other = 0; other < size(); ++other) {
-        sum += static_cast<float>(samples(other, step)) * value_of(other, c, step, i);
+        sum += weight[other] * value_of(other, c, step, i);
       }
       std::array<std::byte, 4> expected{};
       const bool is_mean = chunk.combine == Combine::kMean && total > 0;

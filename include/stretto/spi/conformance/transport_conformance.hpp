@@ -11,10 +11,12 @@
 // a peer that closes or dies is polled once as kPeerLost, after the events that came before it;
 // from then on payloads and buffers of messages with that peer are the caller's again.
 
+#include "stretto/spi/conformance/repetition.hpp"
 #include "stretto/spi/conformance/transport_endpoint.hpp"
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <ostream>
 #include <thread>
 
@@ -25,20 +27,6 @@ namespace stretto::spi::conformance {
 
 /// How long a test waits before it says that nothing moves; sanitizers on a busy host are slow.
 inline constexpr std::chrono::seconds kPatience{120};
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define STRETTO_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define STRETTO_TEST_SANITIZED 1
-#endif
-#endif
-/// Repetitions are fewer under sanitizers, which are ten times slower; every kind of thing remains.
-#ifdef STRETTO_TEST_SANITIZED
-inline constexpr std::size_t kRepetition = 1;
-#else
-inline constexpr std::size_t kRepetition = 4;
-#endif
 
 /// What a back end tells the suite.
 struct TransportHarness {
@@ -166,7 +154,7 @@ class TransportConformance : public testing::TestWithParam<TransportHarness> {
 };
 
 TEST_P(TransportConformance, KnowsItsRankItsSizeAndItsName) {
-  for (const std::size_t size : {1, 2, 5}) {
+  for (const std::size_t size : std::initializer_list<std::size_t>{1, 2, 5}) {
     ASSERT_NO_FATAL_FAILURE(start(size));
     for (std::size_t rank = 0; rank < size; ++rank) {
       EXPECT_EQ(transport(rank).rank(), rank_at(rank));
@@ -253,7 +241,7 @@ TEST_P(TransportConformance, AnEmptyMessageCompletesOnAcceptanceWithAnEmptyBuffe
 }
 
 TEST_P(TransportConformance, EveryoneSendsToEveryoneAtOnce) {
-  for (const std::size_t size : {2, 3, 4, 5, 7, 8}) {
+  for (const std::size_t size : std::initializer_list<std::size_t>{2, 3, 4, 5, 7, 8}) {
     ASSERT_NO_FATAL_FAILURE(start(size));
     constexpr std::size_t kMessages = 20;
     for (std::size_t i = 0; i < kMessages; ++i) {
@@ -298,7 +286,7 @@ TEST_P(TransportConformance, ABufferOfAnotherSizeIsRefusedAndTheMessageStays) {
   ASSERT_NO_FATAL_FAILURE(announce_one(100));
   std::vector<std::byte> buffer(101);
   const MessageId message = at(1).announced()[0].message;
-  for (const std::size_t wrong : {0, 99, 101}) {
+  for (const std::size_t wrong : std::initializer_list<std::size_t>{0, 99, 101}) {
     EXPECT_EQ(transport(1).accept(rank_at(0), message, std::span(buffer).first(wrong)).code(),
               StatusCode::kInvalidArgument);
   }
@@ -365,7 +353,7 @@ TEST_P(TransportConformance, CountsItsOwnMessagesAndBytes) {
 }
 
 TEST_P(TransportConformance, ALostPeerIsReportedOnceAndTheOthersGoOn) {
-  for (const std::size_t lost : {0, 1, 2}) {
+  for (const std::size_t lost : std::initializer_list<std::size_t>{0, 1, 2}) {
     ASSERT_NO_FATAL_FAILURE(start(3));
     for (int i = 0; i < 4; ++i) {
       for (std::size_t from = 0; from < 3; ++from) {
