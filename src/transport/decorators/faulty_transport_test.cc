@@ -60,7 +60,7 @@ TEST(FaultyTransport, DyingAtAnyOperationIsOneLossToEveryOtherRank) {
     trio.run();
     const std::size_t seen = trio.at(0).losses_of(rank_at(1));
     deaths += seen;
-    for (const std::size_t other : {0, 2}) {
+    for (const std::size_t other : {0U, 2U}) {
       EXPECT_EQ(trio.at(other).losses_of(rank_at(1)), seen);
       EXPECT_EQ(trio.at(1).losses_of(rank_at(other)), seen);
       EXPECT_EQ(trio.at(other).complaint(), "");

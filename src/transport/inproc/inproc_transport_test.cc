@@ -166,19 +166,19 @@ TEST(InprocTransport, APollCopiesAWindowOfEachPeerAndNoMore) {
   header.payload_bytes = payload.size();
   std::array<TransportEvent, 8> events;
   std::array<std::vector<std::byte>, 3> buffers;
-  for (const std::size_t from : {1, 2}) {
+  for (const std::size_t from : {1U, 2U}) {
     ASSERT_TRUE(transports[from]->announce(rank_at(0), header, payload, 0).is_ok());
     ASSERT_EQ(transports[0]->poll(events).value(), 1U);
   }
   // The second poll found only the second announcement; both messages are accepted now.
-  for (const std::size_t from : {1, 2}) {
+  for (const std::size_t from : {1U, 2U}) {
     buffers[from].resize(1000);
     ASSERT_TRUE(
         transports[0]->accept(rank_at(from), spi::MessageId{from - 1}, buffers[from]).is_ok());
   }
   for (std::ptrdiff_t polls = 1; polls <= 3; ++polls) {
     ASSERT_EQ(transports[0]->poll(events).value(), 0U);
-    for (const std::size_t from : {1, 2}) {
+    for (const std::size_t from : {1U, 2U}) {
       EXPECT_EQ(std::ranges::count(buffers[from], std::byte{1}), 300 * polls);
     }
   }

@@ -46,7 +46,7 @@ TEST(ReceiveFlow, GrantsTheMostUrgentFirstThenTheOldest) {
   ASSERT_TRUE(flow.accept(3, buffer).has_value());
   ASSERT_TRUE(flow.accept(2, buffer).has_value());
   // The half-granted message 1 is overtaken, and then goes on.
-  for (const std::uint64_t expected : {2, 2, 3, 3, 1}) {
+  for (const std::uint64_t expected : {2U, 2U, 3U, 3U, 1U}) {
     EXPECT_EQ(flow.next_grant()->message, expected);
   }
   EXPECT_FALSE(flow.next_grant());

@@ -16,7 +16,6 @@
 
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <ostream>
 #include <thread>
 
@@ -154,7 +153,7 @@ class TransportConformance : public testing::TestWithParam<TransportHarness> {
 };
 
 TEST_P(TransportConformance, KnowsItsRankItsSizeAndItsName) {
-  for (const std::size_t size : std::initializer_list<std::size_t>{1, 2, 5}) {
+  for (const std::size_t size : {1U, 2U, 5U}) {
     ASSERT_NO_FATAL_FAILURE(start(size));
     for (std::size_t rank = 0; rank < size; ++rank) {
       EXPECT_EQ(transport(rank).rank(), rank_at(rank));
@@ -241,7 +240,7 @@ TEST_P(TransportConformance, AnEmptyMessageCompletesOnAcceptanceWithAnEmptyBuffe
 }
 
 TEST_P(TransportConformance, EveryoneSendsToEveryoneAtOnce) {
-  for (const std::size_t size : std::initializer_list<std::size_t>{2, 3, 4, 5, 7, 8}) {
+  for (const std::size_t size : {2U, 3U, 4U, 5U, 7U, 8U}) {
     ASSERT_NO_FATAL_FAILURE(start(size));
     constexpr std::size_t kMessages = 20;
     for (std::size_t i = 0; i < kMessages; ++i) {
@@ -286,7 +285,7 @@ TEST_P(TransportConformance, ABufferOfAnotherSizeIsRefusedAndTheMessageStays) {
   ASSERT_NO_FATAL_FAILURE(announce_one(100));
   std::vector<std::byte> buffer(101);
   const MessageId message = at(1).announced()[0].message;
-  for (const std::size_t wrong : std::initializer_list<std::size_t>{0, 99, 101}) {
+  for (const std::size_t wrong : {0U, 99U, 101U}) {
     EXPECT_EQ(transport(1).accept(rank_at(0), message, std::span(buffer).first(wrong)).code(),
               StatusCode::kInvalidArgument);
   }
@@ -353,7 +352,7 @@ TEST_P(TransportConformance, CountsItsOwnMessagesAndBytes) {
 }
 
 TEST_P(TransportConformance, ALostPeerIsReportedOnceAndTheOthersGoOn) {
-  for (const std::size_t lost : std::initializer_list<std::size_t>{0, 1, 2}) {
+  for (const std::size_t lost : {0U, 1U, 2U}) {
     ASSERT_NO_FATAL_FAILURE(start(3));
     for (int i = 0; i < 4; ++i) {
       for (std::size_t from = 0; from < 3; ++from) {
