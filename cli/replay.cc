@@ -17,7 +17,8 @@
 namespace stretto::cli {
 namespace {
 
-/// Ranks that sleep for different times or make other payloads would measure nothing.
+/// Ranks that sleep for different times or make other payloads would measure nothing.  Other sizes
+/// are left to the engine, which names the parameter.
 Status agree_on_options(Group& group,
                         const ReplayOptions& options,
                         const std::vector<ReplayLayer>& layers) {
@@ -25,7 +26,6 @@ Status agree_on_options(Group& group,
   for (const ReplayLayer& layer : layers) {
     writer.put(static_cast<std::uint64_t>(layer.forward.count()));
     writer.put(static_cast<std::uint64_t>(layer.backward.count()));
-    writer.put(static_cast<std::uint64_t>(layer.elements));
   }
   for (const std::uint64_t value :
        {std::uint64_t{options.steps}, std::uint64_t{options.warmup}, options.seed}) {

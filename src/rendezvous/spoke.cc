@@ -30,6 +30,12 @@ std::string endpoint(const GroupOptions& options) {
 /// Errors: kUnavailable, try again; everything else is final.
 Result<Greeted> greet(const GroupOptions& options, FileDescriptor socket, Deadline deadline) {
   auto connection = std::make_unique<Connection>(std::move(socket));
+  // A stranger may hold the port and say nothing, while rank 0 has long given up.
+  constexpr milliseconds kBetweenNews{100};
+  while (!deadline.passed() &&
+         !wait_ready(connection->descriptor(), Direction::kIn, Deadline::after(kBetweenNews))) {
+    STRETTO_TRY(launcher_news());
+  }
   STRETTO_TRY_ASSIGN(Frame frame, connection->receive_blocking(deadline));
   if (const auto refusal = decode_notice(frame.body);
       frame.kind == FrameKind::kRefused && refusal) {

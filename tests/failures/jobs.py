@@ -28,7 +28,7 @@ class Job:
         environment = {k: v for k, v in os.environ.items() if k not in SETTINGS}
         environment.update(dict(env))
         environment.update([self.mark.split("=")])
-        replay = [stretto, "replay", "--json", "--profile", profile, "--byte-scale", "1", "--steps", str(steps),
+        replay = [stretto, "replay", "--json", "--profile", profile, "--steps", str(steps),
                   "--warmup", "1", *arguments]
         self.files_before = self._shared_files()
         self.began = time.monotonic()

@@ -18,11 +18,13 @@ printf 'a tiny model\n1\n6\n500,4000\n0,120\n300,0\n20,16\n700,2000000\n400,4096
 
 # Takes the link of host $1 down in the middle; every rank names another: who is cut off sees rank 0 go.
 cut() {
-  local victim=$(($1 - 1)) rank
+  local victim=$(($1 - 1)) rank before
+  least() { "$rig" counters 3 | sort -n | head -1; }
+  before=$(least)
   "$rig" run 3 "$stretto" replay --profile "$folder/tiny.bk.log" --steps 100000 >"$folder/out" 2>&1 &
   local job=$!
   # The counters say when steps are under way.
-  running() { [ "$("$rig" counters 3 | sort -n | head -1)" -gt 20000000 ]; }
+  running() { [ $(($(least) - before)) -gt 30000000 ]; }
   wait_for running
   local began
   began=$(date +%s%N)
@@ -34,6 +36,7 @@ cut() {
   [ "$took" -lt 20000 ] || { echo "FAILED: that is too late"; failures=$((failures + 1)); }
   for rank in 0 1 2; do
     cp "$folder/lab-rank$rank.err" "$folder/err"
+    sed "s/^/[$rank] /" "$folder/err"
     if [ "$rank" = "$victim" ]; then
       expect_text err 'replay: .*rank [0-2] was lost: it has been silent'
     else

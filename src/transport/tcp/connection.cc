@@ -84,6 +84,7 @@ bool Connection::is_moving() const noexcept {
 void Connection::say_bye() {
   if (is_open()) {
     append(encode(FrameHead{FrameType::kBye, 0, 0, 0}));
+    said_bye_ = true;
   }
 }
 
@@ -117,6 +118,11 @@ void Connection::corrupt(const Status& reason) {
   lose({StatusCode::kPeerLost,
         rank_text(peer_) + " sent " + std::string(reason.message()) +
             "; its connection was dropped"});
+}
+
+/// A peer that has read this side's farewell may close without one of its own.
+LogLevel Connection::level_of_an_end() const noexcept {
+  return said_bye_ ? LogLevel::kDebug : LogLevel::kWarning;
 }
 
 /// After the peer's farewell: worth a warning only if somebody still waits for it.
@@ -155,12 +161,14 @@ void Connection::receive() {
       }
       if (errno != EAGAIN && errno != EWOULDBLOCK) {
         lose({StatusCode::kPeerLost,
-              "the connection to " + rank_text(peer_) + " broke: " + errno_text(errno)});
+              "the connection to " + rank_text(peer_) + " broke: " + errno_text(errno)},
+             level_of_an_end());
       }
       return;
     }
     if (got == 0) {
-      lose({StatusCode::kPeerLost, rank_text(peer_) + " closed its connection without a farewell"});
+      lose({StatusCode::kPeerLost, rank_text(peer_) + " closed its connection without a farewell"},
+           level_of_an_end());
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);

@@ -72,6 +72,7 @@ class Connection {
               std::uint64_t token,
               const spi::MessageHeader& header);
   void lose(const Status& reason, LogLevel level = LogLevel::kWarning);
+  LogLevel level_of_an_end() const noexcept;
   void part();
   void close_socket() noexcept;
 
@@ -105,6 +106,7 @@ class Connection {
   FrameWriter writer_;
   bool dirty_ = false;
   bool blocked_ = false;
+  bool said_bye_ = false;
 };
 
 }  // namespace stretto::transport
