@@ -587,6 +587,8 @@ std::string Stepper::describe_waiting() const {
   if (away > 0) {
     text += ", waiting for " + example;
     text += away > 1 ? " and " + std::to_string(away - 1) + " more parameters" : "";
+  } else {
+    text += finishing_ ? ", waiting for the end of the step" : ", nothing in flight";
   }
   struct Debt {
     std::size_t shards = 0;
