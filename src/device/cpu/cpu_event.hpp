@@ -38,8 +38,9 @@ class CpuEvent final : public spi::Event {
  private:
   std::atomic<std::uint64_t> recorded_{0};
   std::atomic<std::uint64_t> completed_{0};
+  std::atomic<int> completing_{0};  // threads within complete()
+  std::atomic<int> sleepers_{0};
   Mutex mutex_;
-  int sleepers_ STRETTO_GUARDED_BY(mutex_) = 0;
   ConditionVariable changed_;
 };
 
