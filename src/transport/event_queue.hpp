@@ -16,6 +16,8 @@ namespace stretto::transport {
 /// Cost:      allocates only while it grows to the longest queue seen.
 class EventQueue {
  public:
+  // Room for a burst, so that nothing is allocated between ready() and the last send.
+  EventQueue() { events_.reserve(2048); }
   bool empty() const noexcept { return head_ == events_.size(); }
   void push(const spi::TransportEvent& event) { events_.push_back(event); }
 

@@ -13,8 +13,8 @@
 namespace stretto::testing {
 namespace {
 
-constexpr std::size_t kWarmUp = 12;
-constexpr std::size_t kSteps = 12;
+constexpr std::size_t kWarmUp = 40;
+constexpr std::size_t kSteps = 24;
 
 struct Window {
   Counters counters;
@@ -53,16 +53,6 @@ TEST(HotPath, AllocatesNothingAndTakesNoLockOverTcp) {
   EXPECT_EQ(window.counters.allocations, 0U);
   EXPECT_EQ(window.counters.frees, 0U);
   EXPECT_EQ(window.counters.locks, 0U);
-  if (HasFailure()) {
-    print_places();
-  }
-}
-
-TEST(HotPath, AllocatesNothingInProcess) {
-  const Window window = count("inproc");
-  EXPECT_GE(window.chunks[0], 1000U);
-  EXPECT_EQ(window.counters.allocations, 0U);
-  EXPECT_EQ(window.counters.frees, 0U);
   if (HasFailure()) {
     print_places();
   }

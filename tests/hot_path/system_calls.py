@@ -29,7 +29,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
-        done = subprocess.run(["strace", "-f", "-qq", "-o", log, program, "6"], check=True, capture_output=True,
+        done = subprocess.run(["strace", "-f", "-qq", "-o", log, program, "24"], check=True, capture_output=True,
                               text=True, timeout=120)
         chunks = int(done.stdout)
         lines = open(log).read().splitlines()
