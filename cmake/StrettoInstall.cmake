@@ -26,7 +26,7 @@ set_target_properties(stretto_conformance PROPERTIES EXPORT_NAME conformance)
 target_link_libraries(stretto_conformance INTERFACE stretto::base GTest::gtest)
 stretto_public_headers(stretto_conformance INTERFACE
   spi/conformance/device_conformance.hpp spi/conformance/exchange_conformance.hpp
-  spi/conformance/exchange_world.hpp spi/conformance/transport_conformance.hpp
+  spi/conformance/exchange_world.hpp spi/conformance/repetition.hpp spi/conformance/transport_conformance.hpp
   spi/conformance/transport_endpoint.hpp)
 
 # Static libraries need all that stands below them, so all modules go along.

@@ -16,6 +16,13 @@ echo "== nothing internal, and nothing of the build or the sources, is in the pa
 [ -z "$(find "$prefix/include" -type f ! -path "$prefix/include/stretto/*")" ]
 if grep -rlF -e "$build" -e "$(dirname "$0")" "$libdir/cmake" "$libdir/pkgconfig"; then exit 1; fi
 
+echo "== every public header is in it"
+sources=$(cd "$(dirname "$0")/../../include" && pwd)
+missing=$(cd "$sources" && find . -name '*.hpp' | while read -r header; do
+  [ -f "$prefix/include/$header" ] || echo "$header"
+done)
+[ -z "$missing" ] || { echo "not installed: $missing"; exit 1; }
+
 echo "== find_package"
 option=OFF
 [ "$with" != libtorch ] || option=ON
