@@ -343,6 +343,7 @@ def main():
     print(table(figures))
     if options.write:
         path = ROOT / "docs" / "measured" / "replay.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(published(options, figures), indent=1) + "\n")
         print(f"wrote {path.relative_to(ROOT)}; tools/readme_table.py --write brings it to README", file=sys.stderr)
     slow = [f for f in figures if f["ddp_over_ours"][0] < 0.99]
