@@ -101,6 +101,7 @@ struct Board {
   std::atomic<std::uint64_t> done_step{0};  ///< everything of this step is home and released
   std::atomic<std::uint32_t> parked{0};     ///< 1 while the progress thread is parked
   std::atomic<bool> failed{false};          ///< `failure()` says why
+  std::atomic<bool> quiet{false};  ///< after a failure: nothing reads the user's memory any more
   Signal changed;
   StepOutcome outcome;
 

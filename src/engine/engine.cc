@@ -259,7 +259,7 @@ Status EngineImpl::ready(ParameterId id, const std::byte* gradient, spi::Event* 
             "passes, say so in begin_step");
     board_->fail(twice);
     group_->control().abort(twice);
-    return twice;
+    return failure_at_rest();
   }
   Command command;
   command.kind = Command::Kind::kReady;
@@ -269,6 +269,15 @@ Status EngineImpl::ready(ParameterId id, const std::byte* gradient, spi::Event* 
   command.produced = produced;
   command.when = Clock::now();
   return progress_->push(command);
+}
+
+Status EngineImpl::failure_at_rest() {
+  if (board_->failed.load(std::memory_order_acquire)) {
+    static_cast<void>(progress_->push(Command{}));  // it may sleep
+    board_->changed.wait([&] { return board_->quiet.load(std::memory_order_acquire); },
+                         Deadline::after(kGrace));
+  }
+  return board_->failure();
 }
 
 template <typename Condition>
@@ -283,7 +292,7 @@ Status EngineImpl::wait_until(Condition condition) {
   if (condition()) {
     return {};
   }
-  const Status failure = board_->failure();
+  const Status failure = failure_at_rest();
   return failure.is_ok() ? Status(StatusCode::kDeadlineExceeded,
                                   "step " + std::to_string(step_) + " did not end in " +
                                       std::to_string(options_.timeout.count()) + " ms")

@@ -56,6 +56,8 @@ class EngineImpl final : public Engine {
   Status build();
   Status begin(const StepOptions& options, bool broadcast);
   Status replan();
+  /// The failure, once nothing reads the user's memory any more (or after a few seconds).
+  Status failure_at_rest();
   /// Waits at the board; on time-out asks the progress thread what was missing.
   template <typename Condition>
   Status wait_until(Condition condition);

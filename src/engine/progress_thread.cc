@@ -72,7 +72,10 @@ void ProgressThread::run() {
 
 /// One look at everything; returns whether there was something to do.
 bool ProgressThread::turn() {
-  if (board_.failed.load(std::memory_order_relaxed)) {
+  if (board_.failed.load(std::memory_order_acquire)) {
+    if (!board_.quiet.load(std::memory_order_relaxed)) {
+      come_to_rest();  // another thread has failed the step
+    }
     return false;
   }
   auto worked = work();
@@ -167,10 +170,18 @@ void ProgressThread::fail(const Status& status) {
   if (reason.code() != StatusCode::kPeerLost) {
     control_.abort(full);
   }
+  board_.fail(full);
+  come_to_rest();
+}
+
+/// Lets go of the user's memory; whoever reports the failure waits for this, since the caller may
+/// then free its gradients.
+void ProgressThread::come_to_rest() {
   if (!parked_) {
     stepper_->quiesce(Deadline::after(kQuiet));
   }
-  board_.fail(full);
+  board_.quiet.store(true, std::memory_order_release);
+  board_.changed.notify();
 }
 
 /// A data connection that ends says less than the control connection, which may take a moment

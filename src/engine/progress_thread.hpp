@@ -65,6 +65,7 @@ class ProgressThread {
   Status handle(const Command& command) STRETTO_REQUIRES(role_);
   void sleep() STRETTO_REQUIRES(role_);
   void fail(const Status& status) STRETTO_REQUIRES(role_);
+  void come_to_rest() STRETTO_REQUIRES(role_);
   Status better_reason(const Status& status) STRETTO_REQUIRES(role_);
 
   ThreadRole role_;
