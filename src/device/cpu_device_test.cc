@@ -83,7 +83,8 @@ TEST(CpuDevice, SharingAnOperationAmongThreadsChangesNoBit) {
 
 TEST(CpuDevice, PostingRecordingAndRefusingAllocateNothing) {
   for (const std::size_t threads : {0U, 1U, 3U}) {
-    // Before the stream, which may end with work in its ring: the last record may have been refused.
+    // Before the stream, which may end with work in its ring: the last record may have been
+    // refused.
     std::vector<std::vector<float>> sources(2, std::vector<float>(40000, 1));
     std::vector<float> result(40000);
     auto device = make_cpu_device(threads).value();
