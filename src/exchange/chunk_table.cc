@@ -2,6 +2,7 @@
 #include "exchange/chunk_table.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace stretto::exchange {
 
@@ -54,6 +55,29 @@ std::size_t ChunkTable::largest_shard_bytes() const noexcept {
     largest = std::max(largest, shard_bytes(shard));
   }
   return largest;
+}
+
+Result<std::size_t> ChunkTable::check_plan(const spi::ChunkSubmission& submission,
+                                           std::uint64_t latest) const {
+  const std::size_t chunk = index_of(submission.chunk);
+  const std::size_t all = chunk < chunks_.size() ? chunks_[chunk].shard_count : 0;
+  if (chunk >= chunks_.size() || submission.first_shard > all ||
+      submission.shard_count > all - submission.first_shard) {
+    return fail(StatusCode::kInvalidArgument,
+                "chunk " + std::to_string(chunk) + " with these shards is not in the plan");
+  }
+  if (submission.step < latest || submission.step > latest + 1) {
+    return fail(StatusCode::kInvalidArgument,
+                "step " + std::to_string(submission.step) + " was submitted after step " +
+                    std::to_string(latest) + "; steps follow one another");
+  }
+  return submission.shard_count == 0 ? all - submission.first_shard : submission.shard_count;
+}
+
+tl::unexpected<Status> ChunkTable::twice(const spi::ChunkSubmission& submission) {
+  return fail(StatusCode::kInvalidArgument,
+              "chunk " + std::to_string(index_of(submission.chunk)) +
+                  " was submitted twice in step " + std::to_string(submission.step));
 }
 
 }  // namespace stretto::exchange

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "stretto/spi/exchange.hpp"
+#include "stretto/status.hpp"
 #include "stretto/types.hpp"
 
 #include <cstddef>
@@ -41,7 +42,61 @@ class ChunkTable {
   Rank owner(std::size_t shard) const noexcept;
   std::size_t largest_shard_bytes() const noexcept;
 
+  /// Exchange::shards_of and Exchange::shard_range.
+  std::size_t shards_of(ChunkId chunk) const noexcept {
+    return chunks_[index_of(chunk)].shard_count;
+  }
+  spi::Exchange::ShardRange shard_range(ChunkId chunk, std::size_t shard) const noexcept {
+    return range(index_of(chunk), shard);
+  }
+
+  /// How many shards a submission names.
+  ///
+  /// `latest` is the last step that was submitted to; `submitted(shard, step)` says whether a
+  /// shard, by its number over all chunks, was submitted in that step.
+  /// Errors: kInvalidArgument for shards that are not in the plan, a step that does not follow, or
+  ///         a shard that came before in this step.
+  template <typename Submitted>
+  Result<std::size_t> check(const spi::ChunkSubmission& submission,
+                            std::uint64_t latest,
+                            const Submitted& submitted) const {
+    STRETTO_TRY_ASSIGN(const std::size_t count, check_plan(submission, latest));
+    const std::size_t first = count == 0 ? 0 : first_of(submission);
+    for (std::size_t shard = first; shard < first + count; ++shard) {
+      if (submitted(shard, submission.step)) {
+        return twice(submission);
+      }
+    }
+    return count;
+  }
+
+  /// Calls `submit(shard in the chunk)` for `count` shards of a submission that was checked.  In
+  /// rotation: rank r begins with the shard of r + 1, so that the ranks do not all serve one.
+  template <typename Submit>
+  Status in_rotation(const spi::ChunkSubmission& submission,
+                     std::size_t count,
+                     Rank own,
+                     const Submit& submit) const {
+    const std::size_t chunk = index_of(submission.chunk);
+    const std::size_t turn = (index_of(own) + 1 + ranks_ - chunk % ranks_) % ranks_;
+    const std::size_t all = chunks_[chunk].shard_count;
+    for (std::size_t i = 0; i < all; ++i) {
+      const std::size_t shard = (turn + i) % all;
+      if (shard >= submission.first_shard && shard < submission.first_shard + count) {
+        STRETTO_TRY(submit(shard));
+      }
+    }
+    return {};
+  }
+
  private:
+  Result<std::size_t> check_plan(const spi::ChunkSubmission& submission,
+                                 std::uint64_t latest) const;
+  std::size_t first_of(const spi::ChunkSubmission& submission) const noexcept {
+    return chunks_[index_of(submission.chunk)].first_shard + submission.first_shard;
+  }
+  static tl::unexpected<Status> twice(const spi::ChunkSubmission& submission);
+
   std::vector<Chunk> chunks_;
   std::vector<std::uint32_t> chunk_of_;  ///< by shard
   std::size_t ranks_ = 1;

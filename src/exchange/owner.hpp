@@ -50,8 +50,10 @@ class OwnerExchange final : public spi::Exchange {
   Status configure(std::span<const spi::ChunkDescription> chunks,
                    std::uint64_t plan_hash,
                    std::uint32_t epoch) override;
-  std::size_t shards_of(ChunkId chunk) const noexcept override;
-  ShardRange shard_range(ChunkId chunk, std::size_t shard) const noexcept override;
+  std::size_t shards_of(ChunkId chunk) const noexcept override { return table_.shards_of(chunk); }
+  ShardRange shard_range(ChunkId chunk, std::size_t shard) const noexcept override {
+    return table_.shard_range(chunk, shard);
+  }
   Status submit(const spi::ChunkSubmission& submission) override;
   Result<std::size_t> poll(std::span<spi::ExchangeEvent> events) override;
   std::vector<spi::PendingShard> pending() const override;
@@ -110,7 +112,6 @@ class OwnerExchange final : public spi::Exchange {
   bool done(const Slot& slot) const noexcept { return !slot.submitted || slot.released; }
 
   Status allocate_scratch();
-  Status check_submission(const spi::ChunkSubmission& submission, std::size_t count) const;
   Status submit_shard(const spi::ChunkSubmission& submission, std::size_t shard);
   void open(std::size_t index, std::uint64_t step);
   void send_parts(std::size_t index);

@@ -2,34 +2,18 @@
 #include "exchange/shared/shared.hpp"
 
 #include "exchange/shared/factory.hpp"
+#include "exchange/watch_both.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
-
-#include <sys/epoll.h>
 
 namespace stretto::exchange {
 namespace {
 
 /// Chunks up to this size stay whole: one owner, two letters per rank.
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
-
-Result<FileDescriptor> watch_both(int first, int second) {
-  FileDescriptor both(::epoll_create1(EPOLL_CLOEXEC));
-  for (const int descriptor : {first, second}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    if (::epoll_ctl(both.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-      return fail(StatusCode::kUnavailable,
-                  std::string("cannot watch a descriptor: ") + std::strerror(errno) +
-                      "; raise the limit of open files (ulimit -n)");
-    }
-  }
-  return both;
-}
 
 }  // namespace
 
@@ -155,59 +139,20 @@ Status SharedExchange::hand_over() {
   return {};
 }
 
-std::size_t SharedExchange::shards_of(ChunkId chunk) const noexcept {
-  return table_.chunk(index_of(chunk)).shard_count;
-}
-
-spi::Exchange::ShardRange SharedExchange::shard_range(ChunkId chunk,
-                                                      std::size_t shard) const noexcept {
-  return table_.range(index_of(chunk), shard);
-}
-
-Status SharedExchange::check_submission(const spi::ChunkSubmission& submission,
-                                        std::size_t count) const {
-  const std::size_t chunk = index_of(submission.chunk);
-  if (chunk >= table_.chunk_count() || submission.first_shard > table_.chunk(chunk).shard_count ||
-      count > table_.chunk(chunk).shard_count - submission.first_shard) {
-    return {StatusCode::kInvalidArgument,
-            "chunk " + std::to_string(chunk) + " with these shards is not in the plan"};
-  }
-  if (submission.step < step_ || submission.step > step_ + 1) {
-    return {StatusCode::kInvalidArgument,
-            "step " + std::to_string(submission.step) + " was submitted after step " +
-                std::to_string(step_) + "; steps follow one another"};
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t shard = table_.chunk(chunk).first_shard + submission.first_shard + i;
-    const Slot& slot = slots_[slot_index(shard, submission.step)];
-    if (slot.submitted && slot.step == submission.step) {
-      return {StatusCode::kInvalidArgument,
-              "chunk " + std::to_string(chunk) + " was submitted twice in step " +
-                  std::to_string(submission.step)};
-    }
-  }
-  return {};
-}
-
 Status SharedExchange::submit(const spi::ChunkSubmission& submission) {
   STRETTO_TRY(error_);
-  const std::size_t chunk = index_of(submission.chunk);
-  std::size_t count = submission.shard_count;
-  if (count == 0 && chunk < table_.chunk_count() &&
-      submission.first_shard <= table_.chunk(chunk).shard_count) {
-    count = table_.chunk(chunk).shard_count - submission.first_shard;
-  }
-  STRETTO_TRY(check_submission(submission, count));
+  const auto submitted = [this](std::size_t shard, std::uint64_t step) {
+    const Slot& slot = slots_[slot_index(shard, step)];
+    return slot.submitted && slot.step == step;
+  };
+  STRETTO_TRY_ASSIGN(const std::size_t count, table_.check(submission, step_, submitted));
   step_ = submission.step;
   // The shards of others first: they can begin while this rank goes on.
-  const std::size_t turn = own() + 1 + ranks_ - chunk % ranks_;
-  const std::size_t all = table_.chunk(chunk).shard_count;
-  for (std::size_t i = 0; i < all; ++i) {
-    const std::size_t shard = (turn + i) % all;
-    if (shard >= submission.first_shard && shard < submission.first_shard + count) {
-      submit_shard(submission, shard);
-    }
-  }
+  const Rank self{static_cast<std::uint32_t>(own())};
+  STRETTO_TRY(table_.in_rotation(submission, count, self, [&](std::size_t shard) {
+    submit_shard(submission, shard);
+    return Status();
+  }));
   wake_receivers();
   return {};
 }
