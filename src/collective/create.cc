@@ -25,7 +25,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::shared_ptr<Group
   if (wanted || (options.exchange == ExchangeKind::kAuto && !options.link.emulated())) {
     auto host = exchange::Host::meet(group->control(), group->local_size(), deadline);
     if (host) {
-      return collective::HostCommunicator::make(std::move(group), std::move(*host), deadline);
+      return collective::HostCommunicator::make(
+          std::move(group), options, std::move(*host), deadline);
     }
     if (wanted || host.error().code() != StatusCode::kUnsupported) {
       return fail(host.error());

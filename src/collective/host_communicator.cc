@@ -26,8 +26,9 @@ void pause() noexcept {
 }  // namespace
 
 HostCommunicator::HostCommunicator(std::shared_ptr<Group> group,
+                                   const EngineOptions& options,
                                    std::unique_ptr<exchange::Host> host)
-    : group_(std::move(group)),
+    : BaseCommunicator(std::move(group), options),
       host_(std::move(host)),
       ranks_(host_->size()),
       may_spin_(ranks_ <= std::thread::hardware_concurrency()),
@@ -36,10 +37,11 @@ HostCommunicator::HostCommunicator(std::shared_ptr<Group> group,
       peers_(ranks_) {}
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::make(std::shared_ptr<Group> group,
+                                                             const EngineOptions& options,
                                                              std::unique_ptr<exchange::Host> host,
                                                              Deadline deadline) {
-  auto made =
-      std::unique_ptr<HostCommunicator>(new HostCommunicator(std::move(group), std::move(host)));
+  auto made = std::unique_ptr<HostCommunicator>(
+      new HostCommunicator(std::move(group), options, std::move(host)));
   STRETTO_TRY(made->build(deadline));
   return made;
 }
@@ -100,85 +102,25 @@ Result<std::unique_ptr<spi::Buffer>> HostCommunicator::allocate(std::size_t byte
   return made;
 }
 
-Result<Collective> HostCommunicator::all_reduce(const std::byte* input,
-                                                std::byte* output,
-                                                std::size_t count,
-                                                DType dtype,
-                                                Reduction reduction) {
-  Job job;
-  job.note.kind = Kind::kAllReduce;
-  job.note.count = count;
-  job.note.dtype = dtype;
-  job.note.reduction = reduction;
-  job.input = input;
-  job.output = output;
-  return start(job, count * size_of(dtype), count * size_of(dtype));
-}
-
-Result<Collective> HostCommunicator::reduce_scatter(const std::byte* input,
-                                                    std::byte* output,
-                                                    std::size_t count,
-                                                    DType dtype,
-                                                    Reduction reduction) {
-  Job job;
-  job.note.kind = Kind::kReduceScatter;
-  job.note.count = count;
-  job.note.dtype = dtype;
-  job.note.reduction = reduction;
-  job.input = input;
-  job.output = output;
-  return start(job, ranks_ * count * size_of(dtype), count * size_of(dtype));
-}
-
-Result<Collective> HostCommunicator::all_gather(const std::byte* input,
-                                                std::byte* output,
-                                                std::size_t bytes) {
-  Job job;
-  job.note.kind = Kind::kAllGather;
-  job.note.count = bytes;
-  job.input = input;
-  job.output = output;
-  return start(job, bytes, ranks_ * bytes);
-}
-
-Result<Collective> HostCommunicator::broadcast(std::byte* data,
-                                               std::size_t bytes,
-                                               std::size_t root) {
-  if (root >= ranks_) {
-    return fail(StatusCode::kInvalidArgument,
-                "rank " + std::to_string(root) + " cannot be the root of a broadcast; there are " +
-                    std::to_string(ranks_) + " ranks");
-  }
-  Job job;
-  job.note.kind = Kind::kBroadcast;
-  job.note.count = bytes;
-  job.note.root = static_cast<std::uint32_t>(root);
-  job.input = data;
-  job.output = data;
-  return start(job, bytes, bytes);
-}
-
-Result<Collective> HostCommunicator::barrier() {
-  return start(Job{}, 0, 0);
-}
-
-Result<Collective> HostCommunicator::start(Job job,
-                                           std::size_t input_bytes,
-                                           std::size_t output_bytes) {
-  STRETTO_TRY(error_);
-  job.note.number = ++issued_;
+std::uint64_t HostCommunicator::start(const Job& job) {
+  const std::size_t bytes = job.call.count * job.call.width();
+  const bool scatters = job.call.kind == Kind::kReduceScatter;
+  const bool gathers = job.call.kind == Kind::kAllGather;
+  Note note;
+  note.number = ++issued_;
+  note.call = job.call;
   // Without bytes there is nothing to stage or to take.
-  const auto input = arenas_.place_of(job.input, input_bytes);
-  job.note.input_file = input.file;
-  job.note.input_offset = input.offset;
-  const auto output = arenas_.place_of(job.output, output_bytes);
-  job.note.output_file = output.file;
-  job.note.output_offset = output.offset;
-  jobs_.push_back(job);
+  const auto input = arenas_.place_of(job.input, scatters ? ranks_ * bytes : bytes);
+  note.input_file = input.file;
+  note.input_offset = input.offset;
+  const auto output = arenas_.place_of(job.output, gathers ? ranks_ * bytes : bytes);
+  note.output_file = output.file;
+  note.output_offset = output.offset;
+  started_.push_back({job, note});
   if (!begun_) {
     begin();
   }
-  return Collective(this, issued_);
+  return issued_;
 }
 
 /// Tells the others what the first job is.
@@ -190,39 +132,29 @@ void HostCommunicator::begin() {
   }
   rounds_ = std::max<std::size_t>((largest + piece - 1) / piece, 1);
   begun_ = true;
-  desk(rank()).notes[job().note.number & 1U] = job().note;
+  desk(rank()).notes[note().number & 1U] = note();
   // What lies in an arena is staged as it is; the note tells where.
-  if (job().note.input_file != 0 || !sums()) {
+  if (note().input_file != 0 || !sums()) {
     staged_ = base_ + rounds_;
     publish(&Desk::staged, staged_);
   }
   // What the owners write to its place, nobody has to take from their slots.
-  if (job().note.output_file != 0 || !distributes()) {
+  if (note().output_file != 0 || !distributes()) {
     taken_ = base_ + rounds_;
     publish(&Desk::taken, taken_);
   }
 }
 
-Status HostCommunicator::check_peer(std::size_t peer) const {
-  STRETTO_TRY(error_);
-  if (peer >= ranks_ || peer == rank()) {
-    return {StatusCode::kInvalidArgument,
-            "rank " + std::to_string(rank()) + " of " + std::to_string(ranks_) +
-                " cannot exchange messages with rank " + std::to_string(peer)};
-  }
-  return {};
+std::uint64_t HostCommunicator::start_send(const std::byte* data,
+                                           std::size_t bytes,
+                                           std::size_t peer) {
+  return pipes_->send(data, bytes, peer);
 }
 
-Result<Collective> HostCommunicator::send(const std::byte* data,
-                                          std::size_t bytes,
-                                          std::size_t peer) {
-  STRETTO_TRY(check_peer(peer));
-  return Collective(this, pipes_->send(data, bytes, peer));
-}
-
-Result<Collective> HostCommunicator::receive(std::byte* data, std::size_t bytes, std::size_t peer) {
-  STRETTO_TRY(check_peer(peer));
-  return Collective(this, pipes_->receive(data, bytes, peer));
+std::uint64_t HostCommunicator::start_receive(std::byte* data,
+                                              std::size_t bytes,
+                                              std::size_t peer) {
+  return pipes_->receive(data, bytes, peer);
 }
 
 bool HostCommunicator::ended(std::uint64_t number) const noexcept {
@@ -254,9 +186,7 @@ Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
     }
     turns = 0;
     if (now >= deadline.when()) {
-      return {StatusCode::kDeadlineExceeded,
-              "collective " + std::to_string(number) + " of rank " + std::to_string(rank()) +
-                  " did not end before its deadline; has every rank started it?"};
+      return not_ended(number);
     }
     STRETTO_TRY(sleep(deadline));
   }
@@ -280,17 +210,9 @@ Status HostCommunicator::sleep(Deadline deadline) {
   return error_;
 }
 
-std::size_t HostCommunicator::width() const noexcept {
-  return sums() ? size_of(job().note.dtype) : 1;
-}
-
-bool HostCommunicator::sums() const noexcept {
-  return job().note.kind == Kind::kAllReduce || job().note.kind == Kind::kReduceScatter;
-}
-
 HostCommunicator::Block HostCommunicator::block(std::size_t owner) const noexcept {
-  const std::size_t count = job().note.count;
-  switch (job().note.kind) {
+  const std::size_t count = job().call.count;
+  switch (job().call.kind) {
     case Kind::kAllReduce: {
       const std::size_t unit = kLine / width();
       const std::size_t share = (count / ranks_ + unit) / unit * unit;
@@ -302,7 +224,7 @@ HostCommunicator::Block HostCommunicator::block(std::size_t owner) const noexcep
     case Kind::kAllGather:
       return {0, owner * count, count};
     case Kind::kBroadcast:
-      return {0, 0, owner == job().note.root ? count : 0};
+      return {0, 0, owner == job().call.root ? count : 0};
     case Kind::kBarrier:
       break;
   }

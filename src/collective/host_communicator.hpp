@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collective/base_communicator.hpp"
 #include "collective/pipes.hpp"
 #include "exchange/shared/arenas.hpp"
 #include "exchange/shared/host.hpp"
@@ -37,51 +38,27 @@ namespace stretto::collective {
 /// A rank can be at most one collective ahead of another, so two notes that say what it is suffice.
 ///
 /// Threading: thread-compatible.
-class HostCommunicator final : public Communicator {
+class HostCommunicator final : public BaseCommunicator {
  public:
   static Result<std::unique_ptr<Communicator>> make(std::shared_ptr<Group> group,
+                                                    const EngineOptions& options,
                                                     std::unique_ptr<exchange::Host> host,
                                                     Deadline deadline);
 
-  std::size_t rank() const noexcept override { return host_->rank(); }
-  std::size_t size() const noexcept override { return ranks_; }
   std::string exchange_name() const override { return "shared"; }
   Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
-  Result<Collective> all_reduce(const std::byte* input,
-                                std::byte* output,
-                                std::size_t count,
-                                DType dtype,
-                                Reduction reduction) override;
-  Result<Collective> reduce_scatter(const std::byte* input,
-                                    std::byte* output,
-                                    std::size_t count,
-                                    DType dtype,
-                                    Reduction reduction) override;
-  Result<Collective> all_gather(const std::byte* input,
-                                std::byte* output,
-                                std::size_t bytes) override;
-  Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) override;
-  Result<Collective> barrier() override;
-  Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
-  Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
 
  private:
-  enum class Kind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
-
   /// What a rank is about to do, for the others to read and to check.
   struct alignas(64) Note {
     std::uint64_t number = 0;
-    std::uint64_t count = 0;
+    Call call;
     std::uint64_t input_offset = 0;
     std::uint64_t output_offset = 0;
     std::uint32_t input_file = 0;   ///< 0: staged
     std::uint32_t output_file = 0;  ///< 0: taken
-    std::uint32_t root = 0;
-    Kind kind = Kind::kBarrier;
-    DType dtype = DType::kFloat32;
-    Reduction reduction = Reduction::kSum;
   };
   struct alignas(64) Counter {
     std::atomic<std::uint64_t> value{0};
@@ -92,10 +69,9 @@ class HostCommunicator final : public Communicator {
     std::array<Note, 2> notes;
   };
   /// A collective of this rank.
-  struct Job {
+  struct Started {
+    Job job;
     Note note;
-    const std::byte* input = nullptr;
-    std::byte* output = nullptr;
   };
   /// What is known of another rank: how far it was when last looked, and where its memory is.
   struct Peer {
@@ -118,19 +94,23 @@ class HostCommunicator final : public Communicator {
   /// What is added and copied on at once: it stays in the first-level cache.
   static constexpr std::size_t kBiteBytes = std::size_t{8} << 10;
 
-  HostCommunicator(std::shared_ptr<Group> group, std::unique_ptr<exchange::Host> host);
+  HostCommunicator(std::shared_ptr<Group> group,
+                   const EngineOptions& options,
+                   std::unique_ptr<exchange::Host> host);
 
   Status build(Deadline deadline);
-  Result<Collective> start(Job job, std::size_t input_bytes, std::size_t output_bytes);
+  std::uint64_t start(const Job& job) override;
+  std::uint64_t start_send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
+  std::uint64_t start_receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   void begin();
   Block block(std::size_t owner) const noexcept;
-  std::size_t width() const noexcept;
-  bool sums() const noexcept;
-  bool distributes() const noexcept { return job().note.kind != Kind::kReduceScatter; }
-  const Job& job() const noexcept { return jobs_.front(); }
+  std::size_t width() const noexcept { return job().call.width(); }
+  bool sums() const noexcept { return job().call.sums(); }
+  bool distributes() const noexcept { return job().call.kind != Kind::kReduceScatter; }
+  const Job& job() const noexcept { return started_.front().job; }
+  const Note& note() const noexcept { return started_.front().note; }
 
   bool ended(std::uint64_t number) const noexcept;
-  Status check_peer(std::size_t peer) const;
   bool advance();
   bool advance_job();
   bool stage();
@@ -153,7 +133,6 @@ class HostCommunicator final : public Communicator {
                     std::uint64_t offset,
                     std::size_t bytes) const noexcept;
 
-  std::shared_ptr<Group> group_;  // shared with the caller and whatever else was made from it
   std::unique_ptr<exchange::Host> host_;
   std::size_t ranks_;
   bool may_spin_ = true;
@@ -164,7 +143,7 @@ class HostCommunicator final : public Communicator {
   std::vector<float> accumulator_;
   std::optional<Pipes> pipes_;
 
-  std::deque<Job> jobs_;  ///< the first is under way
+  std::deque<Started> started_;  ///< the first is under way
   bool begun_ = false;
   std::uint64_t issued_ = 0;
   std::uint64_t ended_ = 0;
@@ -175,7 +154,6 @@ class HostCommunicator final : public Communicator {
   std::uint64_t taken_ = 0;
   bool all_read_in_place_ = false;  ///< every rank's input is mapped: nobody stages
   bool all_write_through_ = false;  ///< every rank's output is mapped: nobody takes
-  Status error_;
 };
 
 }  // namespace stretto::collective

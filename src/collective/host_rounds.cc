@@ -58,9 +58,9 @@ bool HostCommunicator::advance_job() {
       all_reach(&Peer::produced, &Desk::produced, end)) {
     ++ended_;
     base_ = end;
-    jobs_.pop_front();
+    started_.pop_front();
     begun_ = false;
-    if (!jobs_.empty()) {
+    if (!started_.empty()) {
       begin();
     }
     moved = true;
@@ -96,49 +96,45 @@ bool HostCommunicator::check_notes() {
   all_read_in_place_ = true;
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
     if (peer == rank()) {
-      all_write_through_ = all_write_through_ && job().note.output_file != 0;
-      all_read_in_place_ = all_read_in_place_ && (job().note.input_file != 0 || !sums());
+      all_write_through_ = all_write_through_ && note().output_file != 0;
+      all_read_in_place_ = all_read_in_place_ && (note().input_file != 0 || !sums());
       continue;
     }
-    const Note note = desk(peer).notes[job().note.number & 1U];
-    if (Status checked = check_note(peer, note); !checked.is_ok()) {
+    const Note theirs = desk(peer).notes[note().number & 1U];
+    if (Status checked = check_note(peer, theirs); !checked.is_ok()) {
       error_ = std::move(checked);
       return false;
     }
-    all_write_through_ = all_write_through_ && note.output_file != 0;
-    all_read_in_place_ = all_read_in_place_ && (note.input_file != 0 || !sums());
+    all_write_through_ = all_write_through_ && theirs.output_file != 0;
+    all_read_in_place_ = all_read_in_place_ && (theirs.input_file != 0 || !sums());
   }
   return true;
 }
 
-Status HostCommunicator::check_note(std::size_t peer, const Note& note) {
-  const Note& own = job().note;
-  if (note.number != own.number || note.kind != own.kind || note.count != own.count ||
-      note.dtype != own.dtype || note.reduction != own.reduction || note.root != own.root) {
-    return {StatusCode::kInvalidArgument,
-            "collective " + std::to_string(own.number) + " of rank " + std::to_string(rank()) +
-                " (" + std::to_string(own.count) + " elements) differs from that of rank " +
-                std::to_string(peer) + " (" + std::to_string(note.count) +
-                " elements); all ranks start the same collectives in the same order"};
+Status HostCommunicator::check_note(std::size_t peer, const Note& theirs) {
+  const Call& own = job().call;
+  if (theirs.number != note().number || theirs.call != own) {
+    return mismatch(note().number, own, peer, theirs.call);
   }
   Peer& known = peers_[peer];
   known.input = nullptr;
   known.output = nullptr;
   const bool spread = own.kind == Kind::kReduceScatter;
   const std::size_t bytes = own.count * width();
-  if (note.input_file != 0) {
-    known.input = mapped(peer, note.input_file, note.input_offset, spread ? ranks_ * bytes : bytes);
+  if (theirs.input_file != 0) {
+    known.input =
+        mapped(peer, theirs.input_file, theirs.input_offset, spread ? ranks_ * bytes : bytes);
   }
-  if (note.output_file != 0) {
+  if (theirs.output_file != 0) {
     const std::size_t all = own.kind == Kind::kAllGather ? ranks_ * bytes : bytes;
-    known.output = mapped(peer, note.output_file, note.output_offset, all);
+    known.output = mapped(peer, theirs.output_file, theirs.output_offset, all);
   }
-  if ((known.input == nullptr) != (note.input_file == 0) ||
-      (known.output == nullptr) != (note.output_file == 0)) {
+  if ((known.input == nullptr) != (theirs.input_file == 0) ||
+      (known.output == nullptr) != (theirs.output_file == 0)) {
     return {StatusCode::kCorruptWire,
             "rank " + std::to_string(peer) + " named memory that it has not handed over"};
   }
-  known.checked = note.number;
+  known.checked = theirs.number;
   return {};
 }
 
@@ -197,12 +193,12 @@ void HostCommunicator::produce_bite(std::size_t element, std::size_t count, std:
 void HostCommunicator::sum_bite(std::size_t element, std::size_t count, std::byte* destination) {
   spi::Operation add;
   add.kind = spi::Operation::Kind::kWeightedSum;
-  add.dtype = job().note.dtype;
+  add.dtype = job().call.dtype;
   add.element_count = count;
   add.destination = destination;
   add.accumulator = accumulator_.empty() ? nullptr : accumulator_.data();
   add.finishes = false;
-  if (job().note.reduction == Reduction::kMean) {
+  if (job().call.reduction == Reduction::kMean) {
     add.scale = static_cast<float>(1.0 / static_cast<double>(ranks_));
   }
   const std::size_t offset = (block(rank()).input + element) * width();

@@ -27,8 +27,7 @@ constexpr std::size_t kControlBytes = std::size_t{16} << 20;
 
 TransportCommunicator::TransportCommunicator(std::shared_ptr<Group> group,
                                              const EngineOptions& options)
-    : group_(std::move(group)),
-      options_(options),
+    : BaseCommunicator(std::move(group), options),
       may_spin_(group_->local_size() < std::thread::hardware_concurrency()) {}
 
 Result<std::unique_ptr<Communicator>> TransportCommunicator::make(std::shared_ptr<Group> group,
@@ -63,47 +62,9 @@ Result<std::unique_ptr<spi::Buffer>> TransportCommunicator::allocate(std::size_t
   return device_->allocate(bytes);
 }
 
-Result<Collective> TransportCommunicator::all_reduce(const std::byte* input,
-                                                     std::byte* output,
-                                                     std::size_t count,
-                                                     DType dtype,
-                                                     Reduction reduction) {
-  return start({Kind::kAllReduce, input, output, count, dtype, reduction, 0});
-}
-
-Result<Collective> TransportCommunicator::reduce_scatter(const std::byte* input,
-                                                         std::byte* output,
-                                                         std::size_t count,
-                                                         DType dtype,
-                                                         Reduction reduction) {
-  return start({Kind::kReduceScatter, input, output, count, dtype, reduction, 0});
-}
-
-Result<Collective> TransportCommunicator::all_gather(const std::byte* input,
-                                                     std::byte* output,
-                                                     std::size_t bytes) {
-  return start({Kind::kAllGather, input, output, bytes, DType::kFloat32, Reduction::kSum, 0});
-}
-
-Result<Collective> TransportCommunicator::broadcast(std::byte* data,
-                                                    std::size_t bytes,
-                                                    std::size_t root) {
-  if (root >= size()) {
-    return fail(StatusCode::kInvalidArgument,
-                "rank " + std::to_string(root) + " cannot be the root of a broadcast; there are " +
-                    std::to_string(size()) + " ranks");
-  }
-  return start({Kind::kBroadcast, data, data, bytes, DType::kFloat32, Reduction::kSum, root});
-}
-
-Result<Collective> TransportCommunicator::barrier() {
-  return start(Job{});
-}
-
-Result<Collective> TransportCommunicator::start(const Job& job) {
-  STRETTO_TRY(error_);
+std::uint64_t TransportCommunicator::start(const Job& job) {
   jobs_.push_back(job);
-  return Collective(this, ++issued_);
+  return ++issued_;
 }
 
 bool TransportCommunicator::ended(std::uint64_t number) const noexcept {
@@ -152,8 +113,8 @@ bool TransportCommunicator::advance_job() {
     counter += events[i].shard_count;
   }
   if (error_.is_ok() && home_ == shards_ && released_ == shards_) {
-    if (jobs_.front().kind == Kind::kReduceScatter) {
-      const std::size_t bytes = jobs_.front().count * size_of(jobs_.front().dtype);
+    if (jobs_.front().call.kind == Kind::kReduceScatter) {
+      const std::size_t bytes = jobs_.front().call.count * size_of(jobs_.front().call.dtype);
       if (bytes > 0) {
         std::memcpy(jobs_.front().output, scratch_->data() + rank() * bytes, bytes);
       }
@@ -172,8 +133,8 @@ void TransportCommunicator::end() {
 
 Status TransportCommunicator::begin() {
   const Job& job = jobs_.front();
-  if (job.kind == Kind::kAllReduce || job.kind == Kind::kReduceScatter) {
-    if (job.count == 0) {  // the exchange's steps follow one another: none may be empty
+  if (job.call.kind == Kind::kAllReduce || job.call.kind == Kind::kReduceScatter) {
+    if (job.call.count == 0) {  // the exchange's steps follow one another: none may be empty
       end();
       return {};
     }
@@ -185,18 +146,18 @@ Status TransportCommunicator::begin() {
     return take_plan(job);
   }
   // The rest is rare and goes over the control connections, bit by bit as it is.
-  const bool sends = job.kind == Kind::kAllGather || rank() == job.root;
-  const std::size_t senders = job.kind == Kind::kAllGather ? size() : 1;
+  const bool sends = job.call.kind == Kind::kAllGather || rank() == job.call.root;
+  const std::size_t senders = job.call.kind == Kind::kAllGather ? size() : 1;
   const std::size_t most = kControlBytes / senders;
   std::size_t first = 0;
   do {
-    const std::size_t bytes = std::min(most, job.count - first);
+    const std::size_t bytes = std::min(most, job.call.count - first);
     const std::span<const std::byte> mine(sends ? job.input + first : nullptr, sends ? bytes : 0);
     STRETTO_TRY_ASSIGN(
         const auto blobs,
         group_->control().all_gather("a collective", mine, Deadline::after(options_.timeout)));
     for (std::size_t peer = 0; peer < size(); ++peer) {
-      if (job.kind != Kind::kAllGather && peer != job.root) {
+      if (job.call.kind != Kind::kAllGather && peer != job.call.root) {
         continue;
       }
       if (blobs[peer].size() != bytes) {
@@ -205,29 +166,30 @@ Status TransportCommunicator::begin() {
                     " bytes to a collective of " + std::to_string(bytes) +
                     "; all ranks start the same collectives in the same order"};
       }
-      const std::size_t at = job.kind == Kind::kAllGather ? peer * job.count + first : first;
+      const std::size_t at =
+          job.call.kind == Kind::kAllGather ? peer * job.call.count + first : first;
       if (bytes > 0) {
         std::memcpy(job.output + at, blobs[peer].data(), bytes);
       }
     }
     first += bytes;
-  } while (first < job.count);
+  } while (first < job.call.count);
   end();
   return {};
 }
 
 /// Makes the plan for a reduction, or keeps that of the one before.
 Status TransportCommunicator::take_plan(const Job& job) {
-  const std::size_t blocks = job.kind == Kind::kReduceScatter ? size() : 1;
-  const std::size_t count = blocks * job.count;
+  const std::size_t blocks = job.call.kind == Kind::kReduceScatter ? size() : 1;
+  const std::size_t count = blocks * job.call.count;
   ByteWriter shape;
   shape.put(static_cast<std::uint64_t>(count));
-  shape.put(job.dtype);
-  shape.put(job.reduction);
+  shape.put(job.call.dtype);
+  shape.put(job.call.reduction);
   const std::uint64_t key = hash_bytes(shape.bytes());
-  if (job.kind == Kind::kReduceScatter &&
-      (scratch_ == nullptr || scratch_->size() < count * size_of(job.dtype))) {
-    STRETTO_TRY_ASSIGN(scratch_, device_->allocate(count * size_of(job.dtype)));
+  if (job.call.kind == Kind::kReduceScatter &&
+      (scratch_ == nullptr || scratch_->size() < count * size_of(job.call.dtype))) {
+    STRETTO_TRY_ASSIGN(scratch_, device_->allocate(count * size_of(job.call.dtype)));
   }
   if (planned_ && key == plan_key_) {
     return {};
@@ -245,14 +207,15 @@ Status TransportCommunicator::take_plan(const Job& job) {
     }
   }
   const std::size_t piece = std::max<std::size_t>(
-      options_.chunk_bytes_for(count * size_of(job.dtype)) / size_of(job.dtype), 1);
+      options_.chunk_bytes_for(count * size_of(job.call.dtype)) / size_of(job.call.dtype), 1);
   std::vector<spi::ChunkDescription> plan;
   chunk_elements_ = piece;
   for (std::size_t first = 0; first < count; first += piece) {
-    plan.push_back({BucketId{0},
-                    job.dtype,
-                    std::min(piece, count - first),
-                    job.reduction == Reduction::kMean ? spi::Combine::kMean : spi::Combine::kSum});
+    plan.push_back(
+        {BucketId{0},
+         job.call.dtype,
+         std::min(piece, count - first),
+         job.call.reduction == Reduction::kMean ? spi::Combine::kMean : spi::Combine::kSum});
   }
   STRETTO_TRY(exchange_->configure(plan, key, 1));
   shards_ = 0;
@@ -267,9 +230,9 @@ Status TransportCommunicator::take_plan(const Job& job) {
 
 Status TransportCommunicator::submit() {
   const Job& job = jobs_.front();
-  std::byte* const output = job.kind == Kind::kReduceScatter ? scratch_->data() : job.output;
+  std::byte* const output = job.call.kind == Kind::kReduceScatter ? scratch_->data() : job.output;
   for (; next_chunk_ < chunks_; ++next_chunk_) {
-    const std::size_t offset = next_chunk_ * chunk_elements_ * size_of(job.dtype);
+    const std::size_t offset = next_chunk_ * chunk_elements_ * size_of(job.call.dtype);
     spi::ChunkSubmission submission;
     submission.step = step_;
     submission.chunk = ChunkId{static_cast<std::uint32_t>(next_chunk_)};
@@ -293,9 +256,7 @@ Status TransportCommunicator::wait_for(std::uint64_t number, Deadline deadline) 
       continue;
     }
     if (now >= deadline.when()) {
-      return {StatusCode::kDeadlineExceeded,
-              "collective " + std::to_string(number) + " of rank " + std::to_string(rank()) +
-                  " did not end before its deadline; has every rank started it?"};
+      return not_ended(number);
     }
     STRETTO_TRY(sleep(deadline));
     last_work = Clock::now();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collective/base_communicator.hpp"
 #include "collective/pipes.hpp"
 
 #include "stretto/collective.hpp"
@@ -27,48 +28,17 @@ namespace stretto::collective {
 ///
 /// Threading: thread-compatible.    Blocking: also `done` where ranks meet as above, until all
 /// have.
-class TransportCommunicator final : public Communicator {
+class TransportCommunicator final : public BaseCommunicator {
  public:
   static Result<std::unique_ptr<Communicator>> make(std::shared_ptr<Group> group,
                                                     const EngineOptions& options);
 
-  std::size_t rank() const noexcept override { return index_of(group_->rank()); }
-  std::size_t size() const noexcept override { return group_->size(); }
   std::string exchange_name() const override { return exchange_->traits().name; }
   Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
-  Result<Collective> all_reduce(const std::byte* input,
-                                std::byte* output,
-                                std::size_t count,
-                                DType dtype,
-                                Reduction reduction) override;
-  Result<Collective> reduce_scatter(const std::byte* input,
-                                    std::byte* output,
-                                    std::size_t count,
-                                    DType dtype,
-                                    Reduction reduction) override;
-  Result<Collective> all_gather(const std::byte* input,
-                                std::byte* output,
-                                std::size_t bytes) override;
-  Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) override;
-  Result<Collective> barrier() override;
-  Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
-  Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
 
  private:
-  enum class Kind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
-
-  struct Job {
-    Kind kind = Kind::kBarrier;
-    const std::byte* input = nullptr;
-    std::byte* output = nullptr;
-    std::size_t count = 0;  ///< elements, or bytes of what is not added
-    DType dtype = DType::kFloat32;
-    Reduction reduction = Reduction::kSum;
-    std::size_t root = 0;
-  };
-
   /// Messages with one rank.
   struct Peer {
     struct Receive {
@@ -91,9 +61,10 @@ class TransportCommunicator final : public Communicator {
   TransportCommunicator(std::shared_ptr<Group> group, const EngineOptions& options);
 
   Status build();
-  Result<Collective> start(const Job& job);
+  std::uint64_t start(const Job& job) override;
+  std::uint64_t start_send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
+  std::uint64_t start_receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
   bool ended(std::uint64_t number) const noexcept;
-  Status check_peer(std::size_t peer) const;
   Status begin();
   void end();
   Status take_plan(const Job& job);
@@ -105,8 +76,6 @@ class TransportCommunicator final : public Communicator {
   Status match(std::size_t peer);
   Status sleep(Deadline deadline);
 
-  std::shared_ptr<Group> group_;  // shared with the caller and whatever else was made from it
-  EngineOptions options_;
   std::unique_ptr<spi::Transport> transport_;  ///< the exchange's
   std::unique_ptr<spi::Transport> messages_;   ///< for send and receive: an exchange wants its own
   std::vector<Peer> peers_;                    ///< by rank
@@ -128,7 +97,6 @@ class TransportCommunicator final : public Communicator {
   std::unique_ptr<spi::Buffer> scratch_;  ///< all blocks of a reduce-scatter
   std::uint64_t issued_ = 0;
   std::uint64_t ended_ = 0;
-  Status error_;
 };
 
 }  // namespace stretto::collective

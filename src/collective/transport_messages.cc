@@ -7,32 +7,22 @@
 
 namespace stretto::collective {
 
-Status TransportCommunicator::check_peer(std::size_t peer) const {
-  STRETTO_TRY(error_);
-  if (peer >= size() || peer == rank()) {
-    return {StatusCode::kInvalidArgument,
-            "rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
-                " cannot exchange messages with rank " + std::to_string(peer)};
-  }
-  return {};
-}
-
-Result<Collective> TransportCommunicator::send(const std::byte* data,
-                                               std::size_t bytes,
-                                               std::size_t peer) {
-  STRETTO_TRY(check_peer(peer));
+std::uint64_t TransportCommunicator::start_send(const std::byte* data,
+                                                std::size_t bytes,
+                                                std::size_t peer) {
   peers_[peer].sends.emplace_back(data, bytes);
-  return Collective(this, MessageNumber::make(false, peer, ++peers_[peer].sends_issued));
+  return MessageNumber::make(false, peer, ++peers_[peer].sends_issued);
 }
 
-Result<Collective> TransportCommunicator::receive(std::byte* data,
-                                                  std::size_t bytes,
-                                                  std::size_t peer) {
-  STRETTO_TRY(check_peer(peer));
+std::uint64_t TransportCommunicator::start_receive(std::byte* data,
+                                                   std::size_t bytes,
+                                                   std::size_t peer) {
   peers_[peer].receives.push_back({data, bytes});
   const std::uint64_t place = ++peers_[peer].receives_issued;
-  STRETTO_TRY(match(peer));
-  return Collective(this, MessageNumber::make(true, peer, place));
+  if (Status matched = match(peer); !matched.is_ok()) {
+    error_ = std::move(matched);
+  }
+  return MessageNumber::make(true, peer, place);
 }
 
 Result<bool> TransportCommunicator::advance_messages() {
