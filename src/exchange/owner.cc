@@ -91,7 +91,11 @@ Status OwnerExchange::allocate_scratch() {
                         std::size_t{1},
                         2 * owned_);
   }
-  STRETTO_TRY_ASSIGN(scratch_, device_.allocate(blocks * block_bytes_));
+  // Kept if it is enough: plans may come in turn.
+  if (scratch_ == nullptr || scratch_->size() < blocks * block_bytes_) {
+    scratch_.reset();
+    STRETTO_TRY_ASSIGN(scratch_, device_.allocate(blocks * block_bytes_));
+  }
   free_blocks_.clear();
   for (std::size_t block = blocks; block-- > 0;) {
     free_blocks_.push_back(static_cast<std::int32_t>(block));
