@@ -53,6 +53,11 @@ function(stretto_add_module name)
   set_property(GLOBAL APPEND PROPERTY STRETTO_MODULES ${target})
 endfunction()
 
+# What `ctest -L 'unit|conformance'` runs.
+if(STRETTO_BUILD_TESTS)
+  add_custom_target(quick_tests)
+endif()
+
 # stretto_add_test(name SOURCES a_test.cc ... LINK targets [LABEL unit|conformance|slow] [TIMEOUT s])
 # One ctest entry per binary; the label defaults to unit.
 function(stretto_add_test name)
@@ -66,6 +71,9 @@ function(stretto_add_test name)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGUMENTS})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
+  endif()
+  if(ARG_LABEL MATCHES "^(unit|conformance)$")
+    add_dependencies(quick_tests ${name})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
