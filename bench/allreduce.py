@@ -15,26 +15,17 @@ A run counts only if the links' counters grew by 0.95 of the payload.  The last 
 --write puts the figures into docs/measured; --raw FILE keeps every result, one JSON line each.
 """
 import argparse
-import datetime
-import json
 import math
-import os
-import pathlib
-import signal
 import statistics
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-HOSTS = ROOT / "bench" / "rig" / "hosts.sh"
+from rig.comparison import (PYTHON, ROOT, Broken, Hosts, Results, check_links, complete, conclude, json_lines, need_program,
+                            publish, run)
+
 PEERS = ROOT / "bench" / "peers" / "allreduce_peers.py"
-PREFIX = "reduce"  # of our hosts' names: not those that somebody brought up by hand
+PREFIX = "reduce"  # of our hosts' names
 JUDGED = range(256 << 10, (16 << 20) + 1)
 NO_COPY = ["--mca", "btl_vader_single_copy_mechanism", "none"]
-
-
-class Broken(Exception):
-    """The rig, or a run on it, is not as needed."""
 
 
 def arguments():
@@ -57,59 +48,32 @@ def arguments():
     return options
 
 
-def run(words, timeout=300, **environment):
-    """Output of a command that leaves nothing behind when it takes too long."""
-    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True, env={**os.environ, **environment})
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    if process.returncode != 0:
-        raise Broken(f"{' '.join(map(str, words))} ended with {process.returncode}: {(err or out).strip()[-500:]}")
-    return out
-
-
-def lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-
-def keep(options, what, results):
-    if options.raw:
-        with open(options.raw, "a") as file:
-            for result in results:
-                file.write(json.dumps({"run": what, **result}) + "\n")
-    return results
-
-
 # ---- one host
 
 def mpi(options, *settings):
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", *settings, "-n", options.ranks, "/usr/bin/python3", PEERS,
-             "mpi"]
-    return lines(run(words))
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", *settings, "-n", options.ranks, PYTHON, PEERS, "mpi"]
+    return json_lines(run(words))
 
 
 def gloo(options):
-    words = [options.stretto, "run", "-n", options.ranks, "--no-prefix", "--", "/usr/bin/python3", PEERS, "gloo"]
-    return lines(run(words))
+    words = [options.stretto, "run", "-n", options.ranks, "--no-prefix", "--", PYTHON, PEERS, "gloo"]
+    return json_lines(run(words))
 
 
 def ours(options):
-    results = lines(run([options.stretto, "bench", "allreduce", "--json", "-n", options.ranks]))
+    results = json_lines(run([options.stretto, "bench", "allreduce", "--json", "-n", options.ranks]))
     for result in results:
         if result["mismatches"] or result["exchange"] != "shared":
             raise Broken(f"a run of ours does not count: {result}")
     return results
 
 
-def host(options):
+def host(options, kept):
     times = {}  # (who, bytes) -> medians of the runs
 
     def measure(who, results):
-        for result in keep(options, who, results):
+        for result in results:
+            kept.keep(who, result)
             name = f"{who} {result['memory']}" if "memory" in result else who
             times.setdefault((name, result["bytes"]), []).append(result["median_us"])
 
@@ -148,86 +112,58 @@ def host(options):
          "value": f"{rows[-1]['arena_us'] / 1e3:.1f} ({rows[-1]['arena_ratio']:.1f})", "unit": "ms (times)",
          "target": "reported"},
     ]
-    return [{**figure, "kind": "loopback"} for figure in figures]
+    return figures
 
 
 # ---- shaped links
 
-def rig(*words, **environment):
-    return run([HOSTS, *words], LAB_PREFIX=PREFIX, **environment)
-
-
-def counters(options):
-    return sum(int(line) for line in rig("counters", options.ranks).split())
-
-
-def point(options, late_ms):
+def point(options, hosts, late_ms, kept):
     """One run of ours on the rig as it is; returns its median in seconds."""
-    before = counters(options)
-    words = ["run", options.ranks, options.stretto, "bench", "allreduce", "--json", "--sizes", options.bytes // 4 * 4,
-             "--memory", "user", "--repetitions", 9, "--late-ms", late_ms]
-    result = lines(rig(*words))[0]
-    moved = counters(options) - before
+    result = kept.keep("rig", hosts.run(
+        [options.stretto, "bench", "allreduce", "--json", "--sizes", options.bytes // 4 * 4, "--memory", "user",
+         "--repetitions", 9, "--late-ms", late_ms]))
     # 5 to warm up, 1 to check, each 2 S (P-1)/P per rank.
-    expected = (result["repetitions"] + 6) * 2 * result["bytes"] * (options.ranks - 1)
-    if result["mismatches"] or moved < 0.95 * expected:
-        raise Broken(f"a run does not count: {moved} bytes on the links of {expected}, {result['mismatches']} wrong")
-    keep(options, "rig", [{**result, "link_bytes": moved}])
+    check_links(result, (result["repetitions"] + 6) * 2 * result["bytes"] * (options.ranks - 1) / 1e6)
+    if result["mismatches"]:
+        raise Broken(f"a run does not count: {result['mismatches']} elements are wrong")
     return result["median_us"] / 1e6
 
 
-def shaped(options):
+def shaped(options, kept):
     figures = []
     for queue in options.queues.split(","):
         for rate in options.rates.split(","):
-            rig("down")
-            try:
-                rig("up", options.ranks, rate, LAB_QUEUE=queue)
-                late = [0, options.late_ms] if rate == options.rates.split(",")[0] else [0]
-                for late_ms in late:
-                    ratios = []
-                    for _ in range(options.rounds):
-                        goodput = float(rig("goodput"))
-                        ideal = 2 * options.bytes * (options.ranks - 1) / options.ranks / goodput
-                        ratios.append(ideal / point(options, late_ms))
-                    value = statistics.median(ratios)
-                    target = ">= 0.97" if queue == "20ms" else ">= 0.93"
-                    text = f", one rank {late_ms:g} ms late (counted from then)" if late_ms else ""
-                    print(f"{rate} {queue}{text}: {value:.3f} of the ideal  {[round(r, 3) for r in ratios]}", flush=True)
-                    figures.append({"name": f"all-reduce of {options.bytes / 1e6:g} MB, {options.ranks} ranks at {rate}, "
-                                            f"{queue} of buffer{text}: ideal time at iperf3's goodput / ours",
-                                    "value": f"{value:.3f}", "unit": "of the ideal", "target": target,
-                                    "kind": "shaped links"})
-            finally:
-                rig("down")
+            late = [0, options.late_ms] if rate == options.rates.split(",")[0] else [0]
+            with Hosts(PREFIX, options.ranks, rate, LAB_QUEUE=queue) as hosts:
+                figures += [figure_of(options, hosts, queue, late_ms, kept) for late_ms in late]
     return figures
 
 
-def write(options, figures):
-    with open("/proc/cpuinfo") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    base = {"command": f"bench/allreduce.py {options.mode} --write", "machine": f"{os.cpu_count()} cores, {model}",
-            "commit": commit, "date": datetime.date.today().isoformat()}
-    path = ROOT / "docs" / "measured" / f"allreduce_{options.mode}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([{**figure, **base} for figure in figures], indent=1) + "\n")
-    print(f"wrote {path}")
+def figure_of(options, hosts, queue, late_ms, kept):
+    ratios = []
+    for _ in range(options.rounds):
+        ideal = 2 * options.bytes * (options.ranks - 1) / options.ranks / hosts.goodput()
+        ratios.append(ideal / point(options, hosts, late_ms, kept))
+    value = statistics.median(ratios)
+    late = f", one rank {late_ms:g} ms late (counted from then)" if late_ms else ""
+    print(f"{hosts.rate} {queue}{late}: {value:.3f} of the ideal  {[round(r, 3) for r in ratios]}", flush=True)
+    return {"name": f"all-reduce of {options.bytes / 1e6:g} MB, {options.ranks} ranks at {hosts.rate}, {queue} of buffer{late}: "
+                    "ideal time at iperf3's goodput / ours",
+            "value": f"{value:.3f}", "unit": "of the ideal", "target": ">= 0.97" if queue == "20ms" else ">= 0.93"}
 
 
-def main():
-    options = arguments()
-    try:
-        figures = host(options) if options.mode == "host" else shaped(options)
-    except Broken as problem:
-        print(f"allreduce.py: {problem}", file=sys.stderr)
-        return 3
+def compare(options):
+    need_program(options.stretto, "--stretto")
+    kept = Results(options.raw)
+    figures = host(options, kept) if options.mode == "host" else shaped(options, kept)
     for figure in figures:
         print(f"{figure['name']}: {figure['value']} {figure['unit']} (asked for: {figure['target']})")
     if options.write:
-        write(options, figures)
+        kind = "loopback" if options.mode == "host" else "shaped links"
+        publish(f"allreduce_{options.mode}", complete(figures, f"bench/allreduce.py {options.mode} --write", kind))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    chosen = arguments()
+    sys.exit(conclude("allreduce.py", lambda: compare(chosen)))

@@ -13,28 +13,20 @@ them, and only with every lock closed that check_run lists.  Prints a table, and
 Every raw result is kept in --raw FILE, one JSON line per run.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import random
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-HOSTS = ROOT / "bench" / "rig" / "hosts.sh"
+from rig.comparison import (PYTHON, ROOT, Broken, Hosts, Results, complete, conclude, medians, need_program, publish, ratio,
+                            with_interval)
+
 PEER = ROOT / "bench" / "peers" / "ddp_replay.py"
 PACKETS = ROOT / "bench" / "rig" / "packets.py"
 CONTROL_PORT = 29555  # where ranks find each other
-PREFIX = "replay"  # of our hosts' names: not those that somebody brought up by hand
-RESAMPLES = 10_000
-
-
-class Broken(Exception):
-    """The rig, or a run on it, is not as needed."""
+PREFIX = "replay"  # of our hosts' names
 
 
 def arguments():
@@ -59,61 +51,31 @@ def arguments():
     return options
 
 
-# ---- the rig
-
-def rig(*words, timeout=60, **environment):
-    """Runs hosts.sh in a group of its own, so that nothing of it is left when it takes too long."""
-    process = subprocess.Popen([str(HOSTS), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, start_new_session=True, env={**os.environ, "LAB_PREFIX": PREFIX, **environment})
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    if process.returncode != 0:
-        raise Broken(f"hosts.sh {' '.join(map(str, words))} ended with {process.returncode}: {err.strip() or out.strip()}")
-    return out
-
-
-def counters(options):
-    return [int(line) for line in rig("counters", options.hosts).split()]
-
-
-def run_on_hosts(options, command, log, **environment):
-    """One run on all hosts: rank 0's line of JSON, and the bytes that each link has carried from its host."""
-    before = counters(options)
-    seconds = 120 + 20 * (options.steps + options.warmup)
-    try:
-        out = rig("run", options.hosts, *command, timeout=seconds, LAB_LOG=log, **environment)
-    except Broken as error:
-        errors = "".join(path.read_text() for path in sorted(pathlib.Path(log).glob("lab-rank*.err")))
-        raise Broken(f"{error}\n{errors}") from None
-    sent = [after - was for was, after in zip(before, counters(options))]
-    result = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
-    result["link_mb"] = [bytes_sent / 1e6 for bytes_sent in sent]
-    return result
-
+# ---- runs
 
 def common(options, scale):
     return ["--profile", options.profile, "--time-scale", options.time_scale, "--byte-scale", scale,
             "--forward-ratio", options.forward_ratio, "--steps", options.steps, "--warmup", options.warmup]
 
 
-def run_peer(options, scale, bucket, log):
-    return run_on_hosts(options, ["/usr/bin/python3", PEER, *common(options, scale), "--bucket-mb", bucket], log)
+def time_out(options):
+    return 120 + 20 * (options.steps + options.warmup)
 
 
-def run_ours(options, scale, extra, log, **environment):
+def run_peer(options, hosts, scale, bucket):
+    return hosts.run([PYTHON, PEER, *common(options, scale), "--bucket-mb", bucket], time_out(options))
+
+
+def run_ours(options, hosts, scale, extra, **environment):
     command = [options.stretto, "replay", "--json", "--quiet", *common(options, scale), *extra]
-    result = run_on_hosts(options, command, log, **environment)
-    check_run(result, options)
+    result = hosts.run(command, time_out(options), **environment)
+    check_run(result)
     return result
 
 
 # ---- locks
 
-def check_run(result, options):
+def check_run(result):
     """Ends the whole comparison if a run does not measure what it says."""
     problems = []
     if result["mismatches"] != 0 or result["verified_steps"] < 3:
@@ -145,7 +107,7 @@ def first_chunks(path, output_layers=2):
         step = steps.setdefault(event["args"]["step"], {"ready": {}, "chunks": []})
         if event["name"].startswith("ready "):
             step["ready"][event["args"]["id"]] = event["ts"]
-        elif event["ph"] == "b":
+        elif event["ph"] == "b" and event["name"].startswith("chunk "):
             step["chunks"].append((event["ts"], event["args"]["id"]))
     found = []
     for step in steps.values():
@@ -178,7 +140,7 @@ class Packets:
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            ["ip", "netns", "exec", PREFIX + "1", "/usr/bin/python3", str(PACKETS), "e1", self.path], stdout=subprocess.PIPE)
+            ["ip", "netns", "exec", PREFIX + "1", PYTHON, str(PACKETS), "e1", self.path], stdout=subprocess.PIPE)
         if not self.process.stdout.readline():
             raise Broken("packets.py cannot listen")
         return self
@@ -189,11 +151,11 @@ class Packets:
         self.process.stdout.close()
 
 
-def trace_run(options, scale, log):
-    trace = os.path.join(log, "trace.json")
-    packets = os.path.join(log, "packets.json")
+def trace_run(options, hosts, scale):
+    trace = os.path.join(hosts.folder, "trace.json")
+    packets = os.path.join(hosts.folder, "packets.json")
     with Packets(packets):
-        result = run_ours(options, scale, ["--schedule", "backward"], log, STRETTO_TRACE=trace, LAB_PORT=str(CONTROL_PORT))
+        result = run_ours(options, hosts, scale, ["--schedule", "backward"], STRETTO_TRACE=trace, LAB_PORT=str(CONTROL_PORT))
     found = first_chunks(f"{trace}.0")[options.warmup:]
     if not found:
         raise Broken("the trace holds no step")
@@ -212,35 +174,24 @@ def trace_run(options, scale, log):
 # ---- figures
 
 def median_of(results):
-    return statistics.median(result["median_ms"] for result in results)
+    return statistics.median(medians(results))
 
 
-def ratio(over, under, seed=1):
-    """Ratio of medians, with its 95 % interval by resampling the runs of both."""
-    generator = random.Random(seed)
-
-    def draw(results):
-        return median_of(generator.choices(results, k=len(results)))
-
-    drawn = sorted(draw(over) / draw(under) for _ in range(RESAMPLES))
-    return median_of(over) / median_of(under), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
-
-
-def compare(options, scale, goodput, log, keep):
+def compare_scale(options, hosts, scale, goodput, kept):
     tried = {}
     buckets = [float(word) for word in options.buckets.split(",")]
     for bucket in buckets if len(buckets) > 1 else []:
-        tried[bucket] = keep("ddp, choosing", run_peer(options, scale, bucket, log))["median_ms"]
+        tried[bucket] = kept.keep("ddp, choosing", run_peer(options, hosts, scale, bucket))["median_ms"]
     bucket = min(tried, key=tried.get) if tried else buckets[0]
     runs = {"ddp": [], "backward": [], "sequential": [], "per parameter": []}
     for number in range(options.runs):
         print(f"byte scale {scale}, round {number + 1} of {options.runs}", file=sys.stderr, flush=True)
-        runs["ddp"].append(keep("ddp", run_peer(options, scale, bucket, log)))
+        runs["ddp"].append(kept.keep("ddp", run_peer(options, hosts, scale, bucket)))
         for name, extra in [("backward", ["--schedule", "backward"]), ("sequential", ["--schedule", "sequential"]),
                             ("per parameter", ["--schedule", "backward", "--per-parameter"])]:
-            runs[name].append(keep(name, run_ours(options, scale, extra, log)))
-        runs["ddp"].append(keep("ddp", run_peer(options, scale, bucket, log)))
-    traced = keep("traced", trace_run(options, scale, log))
+            runs[name].append(kept.keep(name, run_ours(options, hosts, scale, extra)))
+        runs["ddp"].append(kept.keep("ddp", run_peer(options, hosts, scale, bucket)))
+    traced = kept.keep("traced", trace_run(options, hosts, scale))
     return figures_of(options, scale, goodput, bucket, runs, traced)
 
 
@@ -254,8 +205,8 @@ def figures_of(options, scale, goodput, bucket, runs, traced):
         "scale": scale, "gradient_mb": one["gradient_mb"], "compute_ms": one["compute_ms"], "transfer_ms": transfer_ms,
         "goodput_mb_s": goodput / 1e6, "bucket_mb": bucket, "ddp_ms": median_of(runs["ddp"]), "backward_ms": step_ms,
         "sequential_ms": sequential_ms, "per_parameter_ms": median_of(runs["per parameter"]),
-        "ddp_over_ours": ratio(runs["ddp"], ours),
-        "per_parameter_over_ours": ratio(runs["per parameter"], ours),
+        "ddp_over_ours": ratio(medians(runs["ddp"]), medians(ours)),
+        "per_parameter_over_ours": ratio(medians(runs["per parameter"]), medians(ours)),
         "saved_percent": 100 * (1 - step_ms / sequential_ms),
         "step_over_limit": step_ms / limit_ms,
         "total_over_median": statistics.median(run["total_over_median"] for run in ours),
@@ -269,86 +220,44 @@ def table(figures):
     lines = ["| gradient | transfer / compute | limit | sequential | per parameter | DDP, best bucket | ours | DDP / ours (95 %) | "
              "saved | ours / limit |", "|---|---|---|---|---|---|---|---|---|---|"]
     for f in figures:
-        middle, low, high = f["ddp_over_ours"]
         lines.append(
             f"| {f['gradient_mb']:.1f} MB | {f['transfer_ms'] / f['compute_ms']:.2f} "
             f"| {max(f['compute_ms'], f['transfer_ms']):.0f} ms | {f['sequential_ms']:.0f} | {f['per_parameter_ms']:.0f} "
             f"| {f['ddp_ms']:.0f} ({f['bucket_mb']:g} MB) | {f['backward_ms']:.0f} "
-            f"| {middle:.3f} ({low:.3f}-{high:.3f}) | {f['saved_percent']:.1f} % | {f['step_over_limit']:.3f} |")
+            f"| {with_interval(f['ddp_over_ours'])} | {f['saved_percent']:.1f} % | {f['step_over_limit']:.3f} |")
     return "\n".join(lines)
 
 
 def published(options, figures):
     """The same, as tools/readme_table.py wants it."""
-    def output(*command):
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
-
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
     name = pathlib.Path(options.profile).name.split(".")[0]
-    base = {"command": "bench/replay.py --write", "machine": f"{os.cpu_count()} cores, {model}",
-            "commit": output("git", "rev-parse", "--short", "HEAD"), "date": datetime.date.today().isoformat(),
-            "kind": "shaped links"}
     entries = []
     for f in figures:
         what = f"Replay of {name}, {f['gradient_mb']:.1f} MB, {options.hosts} ranks at {options.rate}"
-        middle, low, high = f["ddp_over_ours"]
         entries += [
-            {"name": f"{what}: DDP's step / ours", "value": f"{middle:.3f} ({low:.3f}-{high:.3f})", "unit": "",
-             "target": "at least 0.99", **base},
-            {"name": f"{what}: saved of the sequential step", "value": f"{f['saved_percent']:.1f}", "unit": "%",
-             "target": "", **base},
-            {"name": f"{what}: step / max(compute, transfer)", "value": f"{f['step_over_limit']:.3f}", "unit": "",
-             "target": "", **base},
+            {"name": f"{what}: DDP's step / ours", "value": with_interval(f["ddp_over_ours"]), "target": "at least 0.99"},
+            {"name": f"{what}: saved of the sequential step", "value": f"{f['saved_percent']:.1f}", "unit": "%"},
+            {"name": f"{what}: step / max(compute, transfer)", "value": f"{f['step_over_limit']:.3f}"},
         ]
-    return entries
+    return complete(entries, "bench/replay.py --write", "shaped links")
 
 
-def main():
-    options = arguments()
-    if os.geteuid() != 0:
-        print("replay.py: needs root, for the test hosts", file=sys.stderr)
-        return 3
-    if not os.access(options.stretto, os.X_OK):
-        print(f"replay.py: there is no {options.stretto}; build it, or name it with --stretto", file=sys.stderr)
-        return 3
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    raw = open(options.raw, "a") if options.raw else None
-
-    def keep(kind, result):
-        if raw:
-            raw.write(json.dumps({"kind": kind, **result}) + "\n")
-            raw.flush()
-        return result
-
-    hosts = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
-    if PREFIX + "sw" in hosts:
-        print("replay.py: its hosts exist: another one runs, or was killed; "
-              f"LAB_PREFIX={PREFIX} bench/rig/hosts.sh down removes them", file=sys.stderr)
-        return 3
+def compare(options):
+    need_program(options.stretto, "--stretto")
+    kept = Results(options.raw)
     figures = []
-    try:
-        rig("up", options.hosts, options.rate)
-        goodput = float(rig("goodput"))
-        print(f"goodput {goodput / 1e6:.2f} MB/s", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory() as log:
-            for scale in options.scales.split(","):
-                figures.append(compare(options, float(scale), goodput, log, keep))
-                print(json.dumps(figures[-1]), flush=True)
-    except (Broken, subprocess.TimeoutExpired) as error:
-        print(f"replay.py: {error}", file=sys.stderr)
-        return 1
-    finally:
-        rig("down")
+    with Hosts(PREFIX, options.hosts, options.rate) as hosts:
+        goodput = hosts.goodput()
+        for scale in options.scales.split(","):
+            figures.append(compare_scale(options, hosts, float(scale), goodput, kept))
+            print(json.dumps(figures[-1]), flush=True)
     print(table(figures))
     if options.write:
-        path = ROOT / "docs" / "measured" / "replay.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(published(options, figures), indent=1) + "\n")
-        print(f"wrote {path.relative_to(ROOT)}; tools/readme_table.py --write brings it to README", file=sys.stderr)
+        publish("replay", published(options, figures))
     slow = [f for f in figures if f["ddp_over_ours"][0] < 0.99]
     return 1 if slow else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    chosen = arguments()
+    sys.exit(conclude("replay.py", lambda: compare(chosen)))

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the comparisons share, bench/rig/comparison.py, as far as it needs no rig."""
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import unittest
+
+from loading import load
+
+from rig import comparison
+
+TABLE = load("tools/readme_table.py")
+
+
+class Commands(unittest.TestCase):
+    def test_output_comes_back_and_variables_go_along(self):
+        self.assertEqual(comparison.run(["sh", "-c", "echo $WORD"], WORD="here"), "here\n")
+
+    def test_a_failure_says_what_and_why(self):
+        with self.assertRaises(comparison.Broken) as caught:
+            comparison.run(["sh", "-c", "echo the reason >&2; exit 5"])
+        self.assertIn("ended with 5: the reason", str(caught.exception))
+
+    def test_what_takes_too_long_is_ended_with_its_children(self):
+        with tempfile.TemporaryDirectory() as folder:
+            child = pathlib.Path(folder) / "child"
+            with self.assertRaises(comparison.Broken) as caught:
+                comparison.run(["sh", "-c", f"sleep 60 & echo $! > {child}; wait"], timeout=0.5)
+            self.assertIn("took more than 0.5 s", str(caught.exception))
+            state = pathlib.Path(f"/proc/{child.read_text().strip()}/stat")
+            # A zombie that nobody has waited for yet is as good as gone.
+            self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
+
+    def test_without_a_verdict_the_code_is_3(self):
+        def broken():
+            raise comparison.Broken("no rig")
+
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(comparison.conclude("x.py", broken), 3)
+        self.assertEqual(said.getvalue(), "x.py: no rig\n")
+        self.assertEqual(comparison.conclude("x.py", lambda: 1), 1)
+
+
+class Locks(unittest.TestCase):
+    def test_bytes_that_pass_beside_the_links_are_noticed(self):
+        comparison.check_links({"link_mb": [50, 46]}, 100)
+        with self.assertRaises(comparison.Broken):
+            comparison.check_links({"link_mb": [50, 44]}, 100)
+
+
+class Figures(unittest.TestCase):
+    def test_ratio_of_medians_lies_in_its_interval(self):
+        middle, low, high = comparison.ratio([118, 120, 122, 119, 121], [99, 100, 101, 100, 100])
+        self.assertAlmostEqual(middle, 1.2)
+        self.assertTrue(1.15 < low <= middle <= high < 1.25, (low, high))
+
+    def test_published_figures_have_the_keys_of_the_readme(self):
+        for figure in comparison.complete([{"name": "a", "value": 1}], "bench/x", "loopback"):
+            self.assertEqual(sorted(figure), sorted(TABLE.KEYS))
+
+    def test_results_are_kept_one_a_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "raw"
+            kept = comparison.Results(str(path))
+            self.assertEqual(kept.keep("ddp", {"median_ms": 5}), {"median_ms": 5})
+            kept.keep("ours", {"median_ms": 4})
+            self.assertEqual([json.loads(line)["kind"] for line in path.read_text().splitlines()], ["ddp", "ours"])
+
+
+if __name__ == "__main__":
+    unittest.main()
