@@ -4,8 +4,8 @@
 #include "base/file_descriptor.hpp"
 #include "base/log.hpp"
 #include "transport/event_queue.hpp"
+#include "transport/peer_flow.hpp"
 #include "transport/tcp/frame_writer.hpp"
-#include "transport/tcp/peer_flow.hpp"
 #include "transport/wire.hpp"
 
 #include "stretto/spi/transport.hpp"

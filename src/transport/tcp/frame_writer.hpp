@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/tcp/peer_flow.hpp"
+#include "transport/peer_flow.hpp"
 #include "transport/wire.hpp"
 
 #include <array>

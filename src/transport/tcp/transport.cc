@@ -9,13 +9,11 @@
 #include "transport/tcp/listener.hpp"
 #include "transport/tcp/mesh.hpp"
 
-#include "stretto/options.hpp"
 #include "stretto/spi/control.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -234,18 +232,6 @@ Status TcpTransport::close(Deadline deadline) {
   return {};
 }
 
-Status read_window(std::size_t& window_bytes) {
-  if (const char* text = std::getenv("STRETTO_WINDOW")) {
-    const auto bytes = parse_bytes(text);
-    if (!bytes) {
-      return {StatusCode::kInvalidArgument,
-              "STRETTO_WINDOW: " + std::string(bytes.error().message())};
-    }
-    window_bytes = *bytes;
-  }
-  return {};
-}
-
 /// Tells all ranks where this one listens, and learns where they do.
 Result<std::vector<SocketAddress>> exchange_addresses(spi::ControlPlane& control,
                                                       const SocketAddress& mine,
@@ -273,16 +259,7 @@ Result<std::vector<SocketAddress>> exchange_addresses(spi::ControlPlane& control
 }  // namespace
 
 Status TcpOptions::validate() const {
-  if (window_bytes < 4096 || window_bytes > (std::size_t{1} << 30)) {
-    return {
-        StatusCode::kInvalidArgument,
-        "the window is " + std::to_string(window_bytes) + " bytes; it must be from 4 KiB to 1 GiB"};
-  }
-  if (fragment_bytes < 1024 || fragment_bytes > kMaxFragmentBytes) {
-    return {StatusCode::kInvalidArgument,
-            "the fragment is " + std::to_string(fragment_bytes) +
-                " bytes; it must be from 1 KiB to 64 MiB"};
-  }
+  STRETTO_TRY((FlowOptions{window_bytes, fragment_bytes}.validate()));
   if (unsent_bytes > (std::size_t{1} << 30)) {
     return {StatusCode::kInvalidArgument, "more than 1 GiB unsent in the system helps nobody"};
   }
@@ -296,7 +273,8 @@ Result<std::unique_ptr<spi::Transport>> make_tcp_transport(spi::ControlPlane& co
                                                            const TcpOptions& options) {
   FlowOptions flow{options.window_bytes, options.fragment_bytes};
   STRETTO_TRY(options.validate());
-  STRETTO_TRY(read_window(flow.window_bytes));
+  STRETTO_TRY(flow.read_environment());
+  STRETTO_TRY(flow.validate());
   const Deadline deadline = Deadline::after(options.timeout);
   const Identity identity{control.rank(), control.size(), options.job_id, options.token};
 

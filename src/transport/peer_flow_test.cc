@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/peer_flow.hpp"
+#include "transport/peer_flow.hpp"
 
 #include <cstring>
 #include <deque>
@@ -50,6 +50,30 @@ TEST(ReceiveFlow, GrantsTheMostUrgentFirstThenTheOldest) {
     EXPECT_EQ(flow.next_grant()->message, expected);
   }
   EXPECT_FALSE(flow.next_grant());
+}
+
+TEST(ReceiveFlow, FragmentsMayOvertakeEachOtherWhereTheNetworkLetsThem) {
+  ReceiveFlow flow({.window_bytes = 200, .fragment_bytes = 100});
+  std::vector<std::byte> buffer(250);
+  ASSERT_TRUE(flow.announced(1, header_of(250)).is_ok());
+  ASSERT_TRUE(flow.accept(1, buffer).has_value());
+  while (flow.next_grant()) {
+  }
+  const auto place = [&](std::uint64_t offset, std::uint32_t length) {
+    return flow.place_of({FrameType::kData, length, 1, offset});
+  };
+  EXPECT_EQ(place(100, 100).value(), buffer.data() + 100);
+  EXPECT_FALSE(flow.received(1, 100));
+  EXPECT_EQ(place(0, 100).value(), buffer.data());
+  EXPECT_FALSE(flow.received(1, 100));
+  EXPECT_EQ(place(200, 50).error().code(), StatusCode::kCorruptWire) << "not granted";
+  EXPECT_EQ(flow.next_grant()->up_to, 250U);
+  EXPECT_EQ(place(200, 51).error().code(), StatusCode::kCorruptWire) << "beyond the end";
+  EXPECT_EQ(place(0, 100).error().code(), StatusCode::kCorruptWire) << "more than is missing";
+  EXPECT_EQ(flow.place_of({FrameType::kData, 1, 2, 0}).error().code(), StatusCode::kCorruptWire)
+      << "no such message";
+  EXPECT_EQ(place(200, 50).value(), buffer.data() + 200);
+  EXPECT_TRUE(flow.received(1, 50));
 }
 
 TEST(ReceiveFlow, RefusesDataThatWasNotGranted) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/message_table.hpp"
+#include "transport/message_table.hpp"
 
 #include <map>
 #include <random>

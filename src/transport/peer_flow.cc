@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/peer_flow.hpp"
+#include "transport/peer_flow.hpp"
+
+#include "stretto/options.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace stretto::transport {
@@ -16,6 +19,32 @@ std::string message_text(std::uint64_t message) {
 }
 
 }  // namespace
+
+Status FlowOptions::read_environment() {
+  if (const char* text = std::getenv("STRETTO_WINDOW")) {
+    const auto bytes = parse_bytes(text);
+    if (!bytes) {
+      return {StatusCode::kInvalidArgument,
+              "STRETTO_WINDOW: " + std::string(bytes.error().message())};
+    }
+    window_bytes = *bytes;
+  }
+  return {};
+}
+
+Status FlowOptions::validate() const {
+  if (window_bytes < 4096 || window_bytes > (std::size_t{1} << 30)) {
+    return {
+        StatusCode::kInvalidArgument,
+        "the window is " + std::to_string(window_bytes) + " bytes; it must be from 4 KiB to 1 GiB"};
+  }
+  if (fragment_bytes < 1024 || fragment_bytes > kMaxFragmentBytes) {
+    return {StatusCode::kInvalidArgument,
+            "the fragment is " + std::to_string(fragment_bytes) +
+                " bytes; it must be from 1 KiB to 64 MiB"};
+  }
+  return {};
+}
 
 bool UrgencyHeap::later(const Entry& a, const Entry& b) noexcept {
   return a.priority != b.priority ? a.priority > b.priority : a.message > b.message;
@@ -105,6 +134,18 @@ Result<std::byte*> ReceiveFlow::begin_data(const FrameHead& head) {
                     " of length " + std::to_string(head.length) + ", where " +
                     std::to_string(incoming->received) + " have come and " +
                     std::to_string(incoming->granted) + " were granted");
+  }
+  return incoming->buffer + head.offset;
+}
+
+Result<std::byte*> ReceiveFlow::place_of(const FrameHead& head) {
+  Incoming* const incoming = messages_.find(head.message);
+  if (incoming == nullptr || head.offset > incoming->granted ||
+      head.length > incoming->granted - head.offset ||
+      head.length > incoming->granted - incoming->received) {
+    return fail(StatusCode::kCorruptWire,
+                "data of " + message_text(head.message) + " at " + std::to_string(head.offset) +
+                    " of length " + std::to_string(head.length) + " that was not granted");
   }
   return incoming->buffer + head.offset;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/tcp/message_table.hpp"
+#include "transport/message_table.hpp"
 #include "transport/wire.hpp"
 
 #include "stretto/spi/transport.hpp"
@@ -15,15 +15,21 @@
 
 namespace stretto::transport {
 
-// What may move between two ranks, without sockets: the receiver grants bytes of accepted messages,
-// the sender cuts granted bytes into fragments.  A grant is given only against bytes that have a
-// buffer, and every granted byte arrives without any further decision, so the window always comes
-// back: whatever the schedule, accepted messages drain.
+// What may move between two ranks, without a network: the receiver grants bytes of accepted
+// messages, the sender cuts granted bytes into fragments.  A grant is given only against bytes that
+// have a buffer, and every granted byte arrives without any further decision, so the window always
+// comes back: whatever the schedule, accepted messages drain.
 
 /// How much moves at a time.
 struct FlowOptions {
   std::size_t window_bytes = std::size_t{256} << 10;   ///< granted and not received, per peer
   std::size_t fragment_bytes = std::size_t{64} << 10;  ///< unit of granting and of interleaving
+
+  /// Takes the window from STRETTO_WINDOW if that is set.
+  ///
+  /// Errors: kInvalidArgument.
+  Status read_environment();
+  Status validate() const;
 };
 
 /// Messages by urgency: smaller priority first, then the one announced earlier.
@@ -73,6 +79,11 @@ class ReceiveFlow {
   ///
   /// Errors: kCorruptWire for bytes that were not granted, or out of order.
   Result<std::byte*> begin_data(const FrameHead& head);
+
+  /// The same for a network that lets fragments of a message overtake each other.
+  ///
+  /// Errors: kCorruptWire for bytes that were not granted.
+  Result<std::byte*> place_of(const FrameHead& head);
 
   /// Counts bytes that lie in place; returns the header of a message that is thereby complete.
   std::optional<spi::MessageHeader> received(std::uint64_t message, std::size_t bytes);
