@@ -38,7 +38,7 @@ constexpr std::array<Setting, 10> kSettings{{
     {"--link", "STRETTO_LINK", "Emulate a link: RATE[,DELAY], for example 1gbit or 500mbit,2ms"},
     {"--schedule", "STRETTO_SCHEDULE", "backward (default) or sequential"},
     {"--exchange", "STRETTO_EXCHANGE", "auto, owner, one-hop or shared"},
-    {"--transport", "STRETTO_TRANSPORT", "auto, inproc or tcp"},
+    {"--transport", "STRETTO_TRANSPORT", "auto, inproc, tcp or ucx"},
     {"--chunk", "STRETTO_CHUNK", "Unit of transfer, for example 1m"},
     {"--timeout", "STRETTO_TIMEOUT", "For ranks to appear and for a step's waits, e.g. 60s"},
     {"--token", "STRETTO_TOKEN", "Secret shared by the ranks (default: a random one)"},

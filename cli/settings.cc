@@ -20,7 +20,7 @@ struct Known {
 constexpr std::array<Known, 17> kKnown{{
     {"STRETTO_SCHEDULE", "backward", "when gradients travel: backward or sequential"},
     {"STRETTO_EXCHANGE", "auto", "auto, owner, one-hop or shared"},
-    {"STRETTO_TRANSPORT", "auto", "auto, inproc or tcp"},
+    {"STRETTO_TRANSPORT", "auto", "auto, inproc, tcp or ucx"},
     {"STRETTO_LINK", "none", "emulated link: RATE[,DELAY]"},
     {"STRETTO_CHUNK",
      "auto",
@@ -32,7 +32,7 @@ constexpr std::array<Known, 17> kKnown{{
     {"STRETTO_PORTS", "0", "first port for data; 0: any free one"},
     {"STRETTO_TRACE", "", "file for a Chrome trace"},
     {"STRETTO_METRICS", "", "file for one JSON line per step"},
-    {"STRETTO_WINDOW", "auto", "bytes in flight from each peer (transport tcp)"},
+    {"STRETTO_WINDOW", "auto", "bytes in flight from each peer (tcp and ucx)"},
     {"STRETTO_LOG", "warning", "debug, info, warning, error or off"},
     {"STRETTO_TARGET", "", "instruction set of the kernels; empty: the best that is here"},
     {"MASTER_ADDR", "127.0.0.1", "where rank 0 runs"},

@@ -44,6 +44,12 @@ if(NOT STRETTO_WITH_TORCH STREQUAL "OFF")
 endif()
 stretto_component_found(TORCH Torch_FOUND)
 
+stretto_component(UCX "transport ucx: RDMA and device memory")
+if(NOT STRETTO_WITH_UCX STREQUAL "OFF")
+  pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
+endif()
+stretto_component_found(UCX UCX_FOUND)
+
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(CCACHE ccache)
   if(CCACHE)

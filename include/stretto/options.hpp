@@ -60,7 +60,7 @@ struct EngineOptions {
 
   Schedule schedule = Schedule::kBackward;
   ExchangeKind exchange = ExchangeKind::kAuto;
-  std::string transport = "auto";  ///< auto | inproc | tcp
+  std::string transport = "auto";  ///< auto | inproc | tcp | ucx (trusted networks)
   LinkOptions link;                ///< emulate a slower network
   /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.  0: a parameter each;
   /// kAutomatic: a 64th of all gradients, from 64 KiB to 1 MiB, so that the first and the last

@@ -330,9 +330,9 @@ Status EngineOptions::validate() const {
             "the chunk size is " + std::to_string(chunk_bytes) +
                 " bytes; it must be from 1 KiB to 1 GiB, or 0 for a chunk per parameter"};
   }
-  if (transport != "auto" && transport != "inproc" && transport != "tcp") {
+  if (transport != "auto" && transport != "inproc" && transport != "tcp" && transport != "ucx") {
     return {StatusCode::kInvalidArgument,
-            "there is no transport '" + transport + "'; choose auto, inproc or tcp"};
+            "there is no transport '" + transport + "'; choose auto, inproc, tcp or ucx"};
   }
   if (reduction_threads > 64) {
     return {StatusCode::kInvalidArgument, "more than 64 reduction threads help nobody"};

@@ -11,6 +11,7 @@
 #include "transport/decorators/shaped_transport.hpp"
 #include "transport/inproc/inproc_transport.hpp"
 #include "transport/tcp/factory.hpp"
+#include "transport/ucx/factory.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -64,20 +65,35 @@ InprocMeeting& inproc_meeting() {
   return meeting;
 }
 
+Result<std::unique_ptr<spi::Transport>> make_tcp(Group& group, std::uint64_t job) {
+  transport::TcpOptions tcp;
+  tcp.interface = group.options().interface;
+  tcp.route_to = group.is_in_process() ? "" : group.options().master_address;
+  tcp.first_port = group.options().first_port;
+  tcp.token = group.options().token;
+  tcp.job_id = job;
+  tcp.timeout = group.options().timeout;
+  return transport::make_tcp_transport(group.control(), tcp);
+}
+
+Result<std::unique_ptr<spi::Transport>> make_ucx(Group& group, std::uint64_t job) {
+  transport::UcxOptions ucx;
+  ucx.interface = group.options().interface;
+  ucx.job_id = job;
+  ucx.timeout = group.options().timeout;
+  return transport::make_ucx_transport(group.control(), ucx);
+}
+
 Result<std::unique_ptr<spi::Transport>> make_plain_transport(Group& group,
                                                              const EngineOptions& options,
                                                              std::uint64_t job) {
+  if (options.transport == "ucx") {
+    return make_ucx(group, job);
+  }
   const bool inproc =
       options.transport == "inproc" || (options.transport == "auto" && group.is_in_process());
   if (!inproc) {
-    transport::TcpOptions tcp;
-    tcp.interface = group.options().interface;
-    tcp.route_to = group.is_in_process() ? "" : group.options().master_address;
-    tcp.first_port = group.options().first_port;
-    tcp.token = group.options().token;
-    tcp.job_id = job;
-    tcp.timeout = group.options().timeout;
-    return transport::make_tcp_transport(group.control(), tcp);
+    return make_tcp(group, job);
   }
   if (!group.is_in_process() && group.size() > 1) {
     return fail(StatusCode::kUnsupported,

@@ -3,7 +3,7 @@
 # Small replays: every element of three steps is right whatever the schedule, errors have their exit codes.
 . "$(dirname "$0")/../cli/common.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN
-unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_TRACE
+unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_TRANSPORT STRETTO_TRACE
 
 # A tiny model: a layer without time, one without bytes, one of several chunks.
 profile=$folder/tiny.bk.log
@@ -33,6 +33,15 @@ expect_result per_parameter true
 STRETTO_EXCHANGE=owner replay 2
 expect_result exchange '"[^"]*owner[^"]*"'
 replay 1
+
+# UCX, or one line that says what is missing.
+if "$stretto" doctor | grep -q '^UCX .*built in;'; then
+  STRETTO_EXCHANGE=owner STRETTO_TRANSPORT=ucx replay 2
+  expect_result transport '"ucx"'
+else
+  expect_code 3 env STRETTO_TRANSPORT=ucx "$stretto" replay --profile "$profile" --steps 1
+  expect_text err 'built without UCX; install libucx-dev'
+fi
 
 # slept_ms is at least compute_ms: 1.92 ms of backward and half as much of forward.
 python3 - "$folder/out" <<'END' || failures=$((failures + 1))
