@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stretto/engine.hpp"
 
-#include "base/hash.hpp"
-#include "device/adversarial/factory.hpp"
-#include "registry/registry.hpp"
 #include "tests/threads_as_ranks.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -136,121 +132,6 @@ TEST_P(EngineRanks, UnevenBatchesAreWeightedBySamples) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, EngineRanks, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
-
-/// Weights of the whole model after some steps, as one hash, under given options.
-std::uint64_t train(std::size_t ranks,
-                    const EngineOptions& options,
-                    unsigned seed = 1,
-                    bool flip_a_bit = false) {
-  std::vector<std::uint64_t> hashes(ranks);
-  run_ranks(ranks, [&](const std::shared_ptr<Group>& group) {
-    const std::size_t rank = index_of(group->rank());
-    auto engine = make_engine(group, options);
-    std::vector<std::vector<float>> weights;
-    for (const std::int64_t size : kSizes) {
-      weights.emplace_back(static_cast<std::size_t>(size), 0.5F);
-    }
-    std::mt19937 random(seed * 1000 + static_cast<unsigned>(rank));
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    for (int step = 0; step < 3; ++step) {
-      ASSERT_TRUE(engine->begin_step({}).is_ok());
-      std::vector<std::vector<float>> gradients(kSizes.size());
-      for (std::size_t p = kSizes.size(); p-- > 0;) {
-        gradients[p].resize(static_cast<std::size_t>(kSizes[p]));
-        for (float& g : gradients[p]) {
-          g = uniform(random);
-        }
-        if (flip_a_bit && step == 2 && p == 1 && rank == ranks - 1) {
-          std::uint32_t bits = 0;
-          std::memcpy(&bits, &gradients[p][12345], 4);
-          bits ^= 1U << 12;
-          std::memcpy(&gradients[p][12345], &bits, 4);
-        }
-        ASSERT_TRUE(engine
-                        ->ready(ParameterId{static_cast<std::uint32_t>(p)},
-                                reinterpret_cast<const std::byte*>(gradients[p].data()))
-                        .is_ok());
-      }
-      ASSERT_TRUE(engine->finish_step().has_value());
-      for (std::size_t p = 0; p < kSizes.size(); ++p) {
-        const float* mean = result_of(*engine, p);
-        for (std::size_t i = 0; i < weights[p].size(); ++i) {
-          weights[p][i] -= 0.1F * mean[i];
-        }
-      }
-    }
-    std::uint64_t hash = 0;
-    for (const auto& weight : weights) {
-      hash = hash_bytes(std::as_bytes(std::span(weight)), hash);
-    }
-    hashes[rank] = hash;
-    EXPECT_TRUE(engine->shutdown().is_ok());
-  });
-  for (std::size_t rank = 1; rank < ranks; ++rank) {
-    EXPECT_EQ(hashes[rank], hashes[0]) << "rank " << rank;
-  }
-  return hashes[0];
-}
-
-TEST(EngineBits, AreTheSameWhateverTheSchedule) {
-  for (const std::size_t ranks : {2U, 3U, 4U}) {
-    const std::uint64_t expected = train(ranks, {});
-    EngineOptions options;
-    options.schedule = Schedule::kSequential;
-    EXPECT_EQ(train(ranks, options), expected) << "sequential";
-    for (const ExchangeKind exchange :
-         {ExchangeKind::kOwner, ExchangeKind::kOneHop, ExchangeKind::kShared}) {
-      options = {};
-      options.exchange = exchange;
-      EXPECT_EQ(train(ranks, options), expected) << to_string(exchange);
-    }
-    for (const std::size_t chunk : {std::size_t{16384}, std::size_t{4} << 20}) {
-      options = {};
-      options.chunk_bytes = chunk;
-      EXPECT_EQ(train(ranks, options), expected) << "chunks of " << chunk;
-    }
-    for (const std::size_t threads : {1U, 3U}) {
-      options = {};
-      options.reduction_threads = threads;
-      EXPECT_EQ(train(ranks, options), expected) << threads << " reduction threads";
-    }
-  }
-}
-
-TEST(EngineBits, AreTheSameOverEveryTransport) {
-  const std::uint64_t expected = train(3, {});
-  EngineOptions options;
-  options.transport = "tcp";
-  EXPECT_EQ(train(3, options), expected) << "tcp";
-  options.exchange = ExchangeKind::kOneHop;
-  EXPECT_EQ(train(3, options), expected) << "one-hop over tcp";
-  options = {};
-  options.link = parse_link("1gbit,100us").value();
-  EXPECT_EQ(train(3, options), expected) << "shaped";
-}
-
-std::atomic<std::uint64_t> adversary_seed{0};
-
-Result<std::unique_ptr<spi::Device>> make_adversary() {
-  return device::make_adversarial_device(adversary_seed.fetch_add(1));
-}
-
-TEST(EngineBits, AreTheSameOnADeviceThatRunsWorkAsLateAsItMay) {
-  const std::uint64_t expected = train(2, {});
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    adversary_seed = 100 * seed;
-    registry::replace_device_for_tests(&make_adversary);
-    const std::uint64_t seen = train(2, {});
-    registry::replace_device_for_tests(nullptr);
-    EXPECT_EQ(seen, expected) << "seeds from " << 100 * seed;
-  }
-}
-
-TEST(EngineBits, ChangeWithTheSeedAndWithOneGradientBit) {
-  const std::uint64_t expected = train(3, {});
-  EXPECT_NE(train(3, {}, 2), expected);
-  EXPECT_NE(train(3, {}, 1, true), expected);
-}
 
 TEST(EngineStep, ParametersThatNobodyUsedAreZeroAndSaidToBe) {
   run_ranks(2, [&](const std::shared_ptr<Group>& group) {
