@@ -8,6 +8,7 @@
 #include "stretto/libtorch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -93,6 +94,13 @@ void train(const Options& options, std::vector<Run>& runs, std::size_t rank, std
   save(options, first, rank);
 }
 
+/// In the words of bench/peers/ddp_train.py: bench/train.py holds them against each other.
+std::string optimizer_of(const Options& options) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "sgd %g %g", options.learning_rate, options.momentum);
+  return text.data();
+}
+
 nlohmann::json json_of(const Options& options,
                        const Summary& summary,
                        std::size_t world,
@@ -101,8 +109,13 @@ nlohmann::json json_of(const Options& options,
                       {"model", options.model},
                       {"ranks", world},
                       {"batch", options.batch},
+                      {"steps", summary.steps},
+                      {"warmup", options.warmup},
+                      {"optimizer", optimizer_of(options)},
+                      {"zero_grad", "none"},
+                      {"threads", at::get_num_threads()},
                       {"schedule", summary.schedule},
-                      {"gradient_mb", 4e-6 * double(elements)},
+                      {"gradient_mb", 4 * double(elements) / 1e6},
                       {"median_ms", summary.step_ms},
                       {"min_ms", summary.min_ms},
                       {"max_ms", summary.max_ms},

@@ -45,6 +45,7 @@ Summary summarise(const std::vector<StepFigures>& steps, std::size_t images_per_
   if (steps.empty()) {
     return summary;
   }
+  summary.steps = steps.size();
   const auto times = sorted(steps, [](const StepFigures& step) { return step.step_ms; });
   summary.step_ms = times[times.size() / 2];
   summary.min_ms = times.front();
@@ -69,14 +70,17 @@ std::string table_of(const std::vector<Summary>& summaries) {
       "schedule     step ms  compute  exposed   hidden  images/s  MB/step  total s    loss  "
       "accuracy  weights\n";
   for (const auto& row : summaries) {
-    table += text_of("%-11s %8.1f %8.1f %8.1f %8.1f %9.0f %8.2f %8.1f %7.3f  ",
+    // Alone, and in shared memory, nothing is sent.
+    const std::string mb =
+        row.bytes_per_step > 0 ? text_of("%.2f", row.bytes_per_step / 1e6) : std::string("-");
+    table += text_of("%-11s %8.1f %8.1f %8.1f %8.1f %9.0f %8s %8.1f %7.3f  ",
                      row.schedule.c_str(),
                      row.step_ms,
                      row.compute_ms,
                      row.exposed_ms,
                      row.hidden_ms,
                      row.images_per_s,
-                     row.bytes_per_step / 1e6,
+                     mb.c_str(),
                      row.total_s,
                      row.loss);
     table += row.accuracy ? text_of("%7.2f%%", *row.accuracy * 100) : std::string("       -");

@@ -21,6 +21,7 @@ struct StepFigures {
 /// What a run took, per step, in medians over the timed steps.
 struct Summary {
   std::string schedule;
+  std::size_t steps = 0;  ///< that were timed
   double step_ms = 0;
   double min_ms = 0;
   double max_ms = 0;

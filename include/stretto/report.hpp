@@ -18,7 +18,7 @@ struct StepReport {
   double exposed_ms = 0;            ///< the training thread waited inside Stretto
   double busy_ms = 0;               ///< at least one chunk was on its way
   double hidden_ms = 0;             ///< the part of busy in which the training thread did not wait
-  std::uint64_t payload_bytes = 0;  ///< gradient bytes that this rank sent
+  std::uint64_t payload_bytes = 0;  ///< gradient bytes that this rank sent; shared memory: 0
   std::uint64_t wire_bytes = 0;     ///< the same with headers and grants
   double cpu_s = 0;                 ///< processor seconds of Stretto's own threads
   std::uint64_t samples = 0;        ///< of all ranks together
