@@ -4,6 +4,8 @@
 // named here and called in main.cc.  Results go to stdout, everything else to stderr.
 #pragma once
 
+#include "settings.hpp"
+
 #include "stretto/status.hpp"
 
 #include <string>
@@ -34,6 +36,7 @@ struct Context {
   bool json = false;   ///< results as JSON, one document on stdout
   bool quiet = false;  ///< on stderr only errors
   std::string color = "auto";
+  SettingOrigins origins;            ///< of variables that this process has set
   std::vector<std::string> program;  ///< what stands behind "--"
   int exit_code = kExitOk;           ///< set by the command's callback
 

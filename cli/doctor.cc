@@ -242,7 +242,7 @@ std::string_view mark(Verdict verdict) {
   return verdict == Verdict::kFine ? "ok" : verdict == Verdict::kNote ? "note" : "wrong";
 }
 
-void print_json(const Findings& findings, bool with_settings) {
+void print_json(const Findings& findings, const std::vector<SettingState>& settings) {
   nlohmann::ordered_json document;
   for (const Finding& finding : findings) {
     nlohmann::ordered_json entry{
@@ -252,13 +252,11 @@ void print_json(const Findings& findings, bool with_settings) {
     }
     document["findings"].push_back(std::move(entry));
   }
-  if (with_settings) {
-    for (const SettingState& setting : read_settings()) {
-      document["settings"].push_back(nlohmann::ordered_json{{"name", setting.name},
-                                                            {"value", setting.value},
-                                                            {"origin", setting.origin},
-                                                            {"help", setting.help}});
-    }
+  for (const SettingState& setting : settings) {
+    document["settings"].push_back(nlohmann::ordered_json{{"name", setting.name},
+                                                          {"value", setting.value},
+                                                          {"origin", setting.origin},
+                                                          {"help", setting.help}});
   }
   std::cout << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
@@ -268,7 +266,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-void print_text(const Findings& findings, bool with_settings, bool color) {
+void print_text(const Findings& findings, const std::vector<SettingState>& settings, bool color) {
   for (const Finding& finding : findings) {
     std::cout << padded(finding.name, 24) << finding.value << "\n";
     if (finding.verdict != Verdict::kFine) {
@@ -279,11 +277,8 @@ void print_text(const Findings& findings, bool with_settings, bool color) {
                 << (color ? "\x1b[0m" : "") << "\n";
     }
   }
-  if (!with_settings) {
-    return;
-  }
-  std::cout << "\n";
-  for (const SettingState& setting : read_settings()) {
+  std::cout << (settings.empty() ? "" : "\n");
+  for (const SettingState& setting : settings) {
     std::cout << padded(setting.name, 28) << padded(setting.value.empty() ? "-" : setting.value, 16)
               << padded("(" + setting.origin + ")", 15) << setting.help << "\n";
   }
@@ -304,10 +299,12 @@ void add_doctor(CLI::App& app, Context& context) {
       "Ends with 1 if something is wrong.");
   command->callback([with_settings, &context] {
     const Findings findings = examine();
+    const auto settings =
+        *with_settings ? read_settings(context.origins) : std::vector<SettingState>{};
     if (context.json) {
-      print_json(findings, *with_settings);
+      print_json(findings, settings);
     } else {
-      print_text(findings, *with_settings, context.use_color(STDOUT_FILENO));
+      print_text(findings, settings, context.use_color(STDOUT_FILENO));
     }
     const bool wrong = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
       return finding.verdict == Verdict::kWrong;

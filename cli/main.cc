@@ -56,14 +56,23 @@ void fail_with(Context& context, std::string_view command, const Status& status)
 
 namespace {
 
-void set_level(const std::string& level) {
+void set_level(Context& context, const std::string& level) {
   // The ranks that `run` starts read the same variable.
   ::setenv("STRETTO_LOG", level.c_str(), 1);
+  context.origins["STRETTO_LOG"] = "command line";
   set_log_level(level == "debug"     ? LogLevel::kDebug
                 : level == "info"    ? LogLevel::kInfo
                 : level == "warning" ? LogLevel::kWarning
                 : level == "error"   ? LogLevel::kError
                                      : LogLevel::kOff);
+}
+
+/// Before any command runs, and before anything reads a setting or logs.
+void use_config(Context& context, const std::string& path) {
+  if (const Status applied = apply_config(path, context.origins); !applied.is_ok()) {
+    complain("", applied.message());
+    throw CLI::RuntimeError(kExitUsage);  // which prints nothing more
+  }
 }
 
 void add_global_options(CLI::App& app, Context& context) {
@@ -73,7 +82,14 @@ void add_global_options(CLI::App& app, Context& context) {
   app.add_flag("-q,--quiet", context.quiet, "Print nothing on stderr but errors");
   app.add_option("--color", context.color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
-  app.add_option_function<std::string>("--log-level", set_level, "How much the library says")
+  app.add_option_function<std::string>(
+      "--config",
+      [&context](const std::string& path) { use_config(context, path); },
+      "File of settings (TOML): chunk = \"1m\", ...; below STRETTO_* and the command line");
+  app.add_option_function<std::string>(
+         "--log-level",
+         [&context](const std::string& level) { set_level(context, level); },
+         "How much the library says")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
 }
 
@@ -97,6 +113,7 @@ int run_program(int argc, char** argv) {
       "  stretto run -n 4 -- ./train --epochs 3        four ranks on this host\n"
       "  stretto run -n 2 --link 1gbit -- ./train      over an emulated 1 Gbit/s link\n"
       "  stretto bench allreduce -n 2                  how fast ranks add up\n"
+      "  stretto run --config job.toml -n 2 -- ./train settings of the ranks from a file\n"
       "  stretto doctor                                what is here and what is missing\n"
       "Exit codes: 0 done, 1 check failed, 2 usage, 3 environment, 4 a rank was lost, 70 a bug,\n"
       "            128+n ended by signal n.");

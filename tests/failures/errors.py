@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+import tempfile
 
 from jobs import Job
 
@@ -46,6 +47,16 @@ def one_rank(stretto, **env):
     return Job(stretto, 1, env=env).wait()
 
 
+def with_config(text):
+    """A case whose configuration file says `text`."""
+    def case(stretto):
+        with tempfile.NamedTemporaryFile("w", prefix="stretto-failures-", suffix=".toml") as file:
+            file.write(text)
+            file.flush()
+            return Job(stretto, 1, run_arguments=["--config", file.name]).wait()
+    return case
+
+
 CASES = {
     "another_model": lambda s: Job(s, 2, program=on_rank(1, 'set -- "$@" --byte-scale 0.5')).wait(),
     "another_token": lambda s: Job(s, 2, program=on_rank(1, "export STRETTO_TOKEN=other")).wait(),
@@ -64,6 +75,11 @@ CASES = {
     "trace_disk_full": lambda s: one_rank(s, STRETTO_TRACE="/dev/full"),
     "metrics_disk_full": lambda s: one_rank(s, STRETTO_METRICS="/dev/full"),
     "metrics_no_folder": lambda s: one_rank(s, STRETTO_METRICS="/none/metrics"),
+    "config_missing": lambda s: Job(s, 1, run_arguments=["--config", "/none/job.toml"]).wait(),
+    "config_no_toml": with_config("schedule: backward\n"),
+    "config_unknown_key": with_config("# a misspelt key\nshedule = 'sequential'\n"),
+    "config_wrong_type": with_config("timeout = 60\n"),
+    "config_wrong_value": with_config("exchange = 'auto'\n\nlink = '7'\n"),
     "bad_link": lambda s: Job(s, 1, env={"STRETTO_LINK": "7"}).wait(),
 }
 
