@@ -180,6 +180,7 @@ void Stepper::begin(const Command& command) {
     parameter.away = parameter.shard_count;
     parameter.touched = false;
     parameter.queued = false;
+    parameter.ready = TimePoint{};
     if (parameter.shard_count == 0) {  // without elements it is home as it is
       parts_.board->home_step[p].store(command.step, std::memory_order_release);
     }
@@ -211,6 +212,7 @@ Status Stepper::ready(const Command& command) {
   }
   seen_order_[command.parameter] = seen_++;
   parameter.queued = true;
+  parameter.ready = command.when;
   copying_.push_back(command.parameter);
   return {};
 }
@@ -319,6 +321,14 @@ Result<bool> Stepper::collect_copies(TimePoint now) {
 
 Status Stepper::arrive(std::size_t parameter, TimePoint now) {
   const ParameterState& state = parameters_[parameter];
+  if (state.ready != TimePoint{}) {
+    parts_.recorder->add({trace::What::kTaken,
+                          trace::Lane::kGradients,
+                          static_cast<std::uint32_t>(parameter),
+                          begun_.step,
+                          state.ready,
+                          now});
+  }
   if (parameter < footer()) {
     check_finite(parameter);
   }

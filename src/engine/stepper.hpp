@@ -97,6 +97,7 @@ class Stepper {
     std::uint32_t away = 0;  ///< shards that are not home
     bool touched = false;
     bool queued = false;  ///< on its way into the arena, or there
+    TimePoint ready{};    ///< when the last backward pass left it; never, if it did not
     std::unique_ptr<spi::Event> copied;
   };
 

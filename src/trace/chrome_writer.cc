@@ -22,7 +22,7 @@ std::string label(const Span& span,
   const std::string what = to_string(span.what);
   switch (span.what) {
     case What::kReady:
-    case What::kTakeOver:
+    case What::kTaken:
     case What::kHome:
       return what + " " + parameter_name(span.id);
     case What::kChunk:
@@ -118,11 +118,11 @@ Status write_chrome_trace(const std::string& path,
                {"ts", microseconds(span.begin)},
                {"args", {{"step", span.step}, {"id", span.id}}}};
     if (span.end > span.begin) {
-      // Chunks overlap one another, which complete ("X") events of one thread must not.
-      const bool overlaps = span.what == What::kChunk;
+      // Some overlap one another, which complete ("X") events of one thread must not.
+      const bool overlaps = span.what == What::kChunk || span.what == What::kTaken;
       event["ph"] = overlaps ? "b" : "X";
       if (overlaps) {
-        event["cat"] = "chunk";
+        event["cat"] = to_string(span.what);
         event["id"] = std::to_string(span.step) + "." + std::to_string(span.id);
         writer.put(",\n" + event.dump());
         event["ph"] = "e";

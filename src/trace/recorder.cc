@@ -9,8 +9,8 @@ const char* to_string(What what) noexcept {
   switch (what) {
     case What::kReady:
       return "ready";
-    case What::kTakeOver:
-      return "take over";
+    case What::kTaken:
+      return "taken";
     case What::kChunk:
       return "chunk";
     case What::kHome:

@@ -14,12 +14,12 @@ enum class Lane : std::uint8_t { kTraining, kGradients, kWire, kSteps };
 
 /// Something that happened to a parameter, a chunk or a step.
 enum class What : std::uint8_t {
-  kReady,     ///< a gradient appeared; id: parameter
-  kTakeOver,  ///< it was brought into the arena; id: parameter
-  kChunk,     ///< from launch to the last result; id: chunk
-  kHome,      ///< a parameter's result is in place; id: parameter
-  kWait,      ///< the training thread waited
-  kStep,      ///< one step
+  kReady,  ///< a gradient appeared; id: parameter
+  kTaken,  ///< from ready until the gradient lies in the arena; id: parameter
+  kChunk,  ///< from launch to the last result; id: chunk
+  kHome,   ///< a parameter's result is in place; id: parameter
+  kWait,   ///< the training thread waited
+  kStep,   ///< one step
 };
 
 /// The word that traces print.

@@ -43,7 +43,8 @@ TEST(ChromeTrace, IsValidJsonWithNamesAndTimes) {
   const std::string path = ::testing::TempDir() + "trace_test.json";
   const std::vector<Span> spans{span_at(0, 10, 10, What::kReady),
                                 span_at(4, 20, 50, What::kChunk),
-                                span_at(0, 60, 75, What::kWait)};
+                                span_at(0, 60, 75, What::kWait),
+                                span_at(0, 10, 15, What::kTaken)};
   ASSERT_TRUE(
       write_chrome_trace(path, Rank{2}, spans, [](std::uint32_t) { return "fc.weight"; }).is_ok());
   std::ifstream file(path);
@@ -55,6 +56,10 @@ TEST(ChromeTrace, IsValidJsonWithNamesAndTimes) {
   EXPECT_EQ(events[6]["ph"], "b");
   EXPECT_EQ(events[7]["ph"], "e");
   EXPECT_EQ(events[8]["dur"], 15.0);
+  EXPECT_EQ(events[9]["name"], "taken fc.weight");
+  EXPECT_EQ(events[9]["ph"], "b");  // gradients are taken side by side, as chunks travel
+  EXPECT_EQ(events[9]["id"], events[10]["id"]);
+  EXPECT_NE(events[9]["cat"], events[6]["cat"]);
   std::remove(path.c_str());
 }
 

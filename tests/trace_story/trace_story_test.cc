@@ -145,10 +145,12 @@ TEST_F(TraceStory, EachGradientLivesThroughItsDayInTheOrderOfTheDocument) {
       for (std::size_t p = 0; p < kParameters.size(); ++p) {
         SCOPED_TRACE(kParameters[p] + " in step " + std::to_string(step));
         const Span ready = spans.at("ready " + kParameters[p]);
+        const Span taken = spans.at("taken " + kParameters[p]);
         const Span chunk = spans.at("chunk " + std::to_string(p));
         const Span home = spans.at("home " + kParameters[p]);
         EXPECT_LE(whole.begin, ready.begin);
-        EXPECT_LE(ready.begin, chunk.begin);
+        EXPECT_EQ(ready.begin, taken.begin);
+        EXPECT_LE(taken.end, chunk.begin + kRounding);
         EXPECT_LE(chunk.begin, chunk.end);
         EXPECT_LE(chunk.end, home.begin);
         EXPECT_LE(home.begin, whole.end + kRounding);
