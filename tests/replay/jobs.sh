@@ -12,7 +12,7 @@ printf 'a tiny model\n1\n6\n500,4000\n0,120\n300,0\n20,16\n700,2000000\n400,4096
 # expect_result KEY PATTERN: in rank 0's line of JSON
 expect_result() { expect_text out "^{.*\"$1\":$2[,}]"; }
 
-# replay RANKS OPTIONS...: all is verified, whatever the options
+# replay RANKS OPTIONS...: all is verified, whatever the options, and nobody takes the end for a loss
 replay() {
   local ranks=$1
   shift
@@ -21,6 +21,11 @@ replay() {
   expect_result mismatches 0
   expect_result verified_steps 3
   expect_result ranks "$ranks"
+  if grep -q 'warning\|error' "$folder/err"; then
+    echo "FAILED: an orderly run complains:"
+    cat "$folder/err"
+    failures=$((failures + 1))
+  fi
   [ "$(wc -l <"$folder/out")" = 1 ] || { echo "FAILED: stdout is not one line"; failures=$((failures + 1)); }
 }
 
