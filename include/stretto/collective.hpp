@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace stretto {
@@ -102,6 +103,20 @@ class Communicator {
   /// sends, each where the receiver's next receive of as many bytes says.
   virtual Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) = 0;
   virtual Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) = 0;
+
+  /// Parts the ranks: those that give the same color get a communicator of their own, with the
+  /// same options, in which they are numbered in the order of key, then of rank.  Null without a
+  /// color.  All ranks call it together.
+  ///
+  /// Parts move independently of each other and of this communicator, which may go before them;
+  /// they keep its group.  Errors in them count ranks as they do, and say which ranks of the whole
+  /// group these are.  A rank that is lost anywhere in the whole group ends all its parts, for the
+  /// job has lost it; one that leaves on purpose ends only those that it is in, if they still need
+  /// it.
+  ///
+  /// Blocking: until all have called, or the group's time-out.
+  virtual Result<std::unique_ptr<Communicator>> split(std::optional<std::uint32_t> color,
+                                                      std::int64_t key) = 0;
 
   /// Moves everything that was started; whether collective `number` has ended.
   virtual bool advance_to(std::uint64_t number) = 0;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/base_communicator.hpp"
 
+#include "rendezvous/words.hpp"
+
+#include <string>
+
 namespace stretto::collective {
 namespace {
 
@@ -54,6 +58,19 @@ Result<Collective> BaseCommunicator::barrier() {
   return start_job({});
 }
 
+Result<std::unique_ptr<Communicator>> BaseCommunicator::split(std::optional<std::uint32_t> color,
+                                                              std::int64_t key) {
+  STRETTO_TRY(error_);
+  auto part = SubGroup::split(group_, options_, color, key);
+  if (!part) {
+    return fail(located(part.error()));
+  }
+  if (*part == nullptr) {
+    return nullptr;
+  }
+  return create(std::move(*part), options_);
+}
+
 Result<Collective> BaseCommunicator::start_job(const Job& job) {
   STRETTO_TRY(error_);
   return Collective(this, start(job));
@@ -79,6 +96,15 @@ Result<Collective> BaseCommunicator::send(const std::byte* data,
 Result<Collective> BaseCommunicator::receive(std::byte* data, std::size_t bytes, std::size_t peer) {
   STRETTO_TRY(check_peer(peer));
   return Collective(this, start_receive(data, bytes, peer));
+}
+
+Status BaseCommunicator::located(Status status) const {
+  if (members_.empty() || status.is_ok()) {
+    return status;
+  }
+  return {status.code(),
+          std::string(status.message()) + " (in a sub-group, from its rank 0 on " +
+              rendezvous::name_ranks(members_) + " of the whole group)"};
 }
 
 Status BaseCommunicator::mismatch(std::uint64_t number,

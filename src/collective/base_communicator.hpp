@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collective/call.hpp"
+#include "collective/sub_group.hpp"
 
 #include "stretto/collective.hpp"
 #include "stretto/group.hpp"
@@ -11,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace stretto::collective {
 
@@ -36,12 +39,14 @@ class BaseCommunicator : public Communicator {
   Result<Collective> all_gather(const std::byte* input, std::byte* output, std::size_t bytes) final;
   Result<Collective> broadcast(std::byte* data, std::size_t bytes, std::size_t root) final;
   Result<Collective> barrier() final;
+  Result<std::unique_ptr<Communicator>> split(std::optional<std::uint32_t> color,
+                                              std::int64_t key) final;
   Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) final;
   Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) final;
 
  protected:
   BaseCommunicator(std::shared_ptr<Group> group, const EngineOptions& options)
-      : group_(std::move(group)), options_(options) {}
+      : group_(std::move(group)), options_(options), members_(members_of(*group_)) {}
 
   /// Takes a job on as this rank's next collective; returns its number.
   virtual std::uint64_t start(const Job& job) = 0;
@@ -56,6 +61,9 @@ class BaseCommunicator : public Communicator {
                   const Call& theirs) const;
   Status not_ended(std::uint64_t number) const;
 
+  /// In a sub-group: the same error, with what its ranks are in the whole group.
+  Status located(Status status) const;
+
   std::shared_ptr<Group> group_;  // shared with the caller and whatever else was made from it
   EngineOptions options_;
   Status error_;  ///< the first one; every later call returns it
@@ -63,6 +71,8 @@ class BaseCommunicator : public Communicator {
  private:
   Result<Collective> start_job(const Job& job);
   Status check_peer(std::size_t peer) const;
+
+  std::vector<std::size_t> members_;  ///< by rank, in the whole group; empty: this is it
 };
 
 }  // namespace stretto::collective

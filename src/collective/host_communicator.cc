@@ -92,12 +92,13 @@ Result<std::unique_ptr<spi::Buffer>> HostCommunicator::allocate(std::size_t byte
   for (const auto& memory : fresh) {
     mine.push_back(memory.get());
   }
-  STRETTO_TRY_ASSIGN(
-      auto got,
-      host_->share(
-          ready, mine, exchange::Mapping::Touch::kNow, Deadline::after(group_->options().timeout)));
+  auto got = host_->share(
+      ready, mine, exchange::Mapping::Touch::kNow, Deadline::after(group_->options().timeout));
+  if (!got) {
+    return fail(located(got.error()));
+  }
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
-    std::move(got[peer].begin(), got[peer].end(), std::back_inserter(files_[peer]));
+    std::move((*got)[peer].begin(), (*got)[peer].end(), std::back_inserter(files_[peer]));
   }
   return made;
 }

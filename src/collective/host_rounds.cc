@@ -39,7 +39,7 @@ bool HostCommunicator::all_reach(std::uint64_t Peer::*known,
 bool HostCommunicator::advance() {
   auto messages = pipes_->advance(*host_);
   if (!messages) {
-    error_ = messages.error();
+    error_ = located(messages.error());
     return false;
   }
   return advance_job() || *messages;
@@ -102,7 +102,7 @@ bool HostCommunicator::check_notes() {
     }
     const Note theirs = desk(peer).notes[note().number & 1U];
     if (Status checked = check_note(peer, theirs); !checked.is_ok()) {
-      error_ = std::move(checked);
+      error_ = located(std::move(checked));
       return false;
     }
     all_write_through_ = all_write_through_ && theirs.output_file != 0;

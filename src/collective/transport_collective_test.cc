@@ -155,25 +155,27 @@ class DifferentCalls
 TEST_P(DifferentCalls, AreToldToAllByRankAndCall) {
   const auto& [pair, exchange, ranks] = GetParam();
   for (std::size_t odd = 0; odd < ranks; ++odd) {
-    run_ranks(ranks, [&, &pair = pair, exchange = exchange](const std::shared_ptr<Group>& group) {
-      EngineOptions options;
-      options.exchange = exchange;
-      auto communicator = Communicator::create(group, options).value();
-      std::vector<float> data(ranks * 100'000, 1.0F);
-      ASSERT_TRUE(finish(communicator->barrier()).is_ok());
-      const bool is_odd = communicator->rank() == odd;
-      Status status = finish((is_odd ? pair.odd : pair.usual)(*communicator, bytes_of(data)));
-      if (status.is_ok()) {
-        // What it did ended before it heard of the other; the next one cannot.
-        status = finish(communicator->all_gather(bytes_of(data), bytes_of(data), 4));
-      }
-      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
-      const std::string text(status.message());
-      EXPECT_NE(text.find(pair.usual_words), std::string::npos) << text;
-      EXPECT_NE(text.find(pair.odd_words), std::string::npos) << text;
-      EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
-      EXPECT_FALSE(communicator->barrier().has_value()) << "the first error stays";
-    });
+    run_ranks(
+        ranks,
+        [&, &pair = pair, exchange = exchange, ranks = ranks](const std::shared_ptr<Group>& group) {
+          EngineOptions options;
+          options.exchange = exchange;
+          auto communicator = Communicator::create(group, options).value();
+          std::vector<float> data(ranks * 100'000, 1.0F);
+          ASSERT_TRUE(finish(communicator->barrier()).is_ok());
+          const bool is_odd = communicator->rank() == odd;
+          Status status = finish((is_odd ? pair.odd : pair.usual)(*communicator, bytes_of(data)));
+          if (status.is_ok()) {
+            // What it did ended before it heard of the other; the next one cannot.
+            status = finish(communicator->all_gather(bytes_of(data), bytes_of(data), 4));
+          }
+          EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+          const std::string text(status.message());
+          EXPECT_NE(text.find(pair.usual_words), std::string::npos) << text;
+          EXPECT_NE(text.find(pair.odd_words), std::string::npos) << text;
+          EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
+          EXPECT_FALSE(communicator->barrier().has_value()) << "the first error stays";
+        });
   }
 }
 

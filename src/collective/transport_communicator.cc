@@ -51,6 +51,7 @@ Status TransportCommunicator::build() {
   peers_.resize(size());
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options));
   STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options));
+  name_ = exchange_->traits().name;
   return {};
 }
 
@@ -62,9 +63,9 @@ std::uint64_t TransportCommunicator::start(const Job& job) {
   jobs_.push_back(job);
   recent_[++issued_ % recent_.size()] = job.call;
   const auto [first, last] = notices_.equal_range(issued_);
-  for (auto notice = first; notice != last; ++notice) {
+  for (auto notice = first; notice != last && error_.is_ok(); ++notice) {
     const auto& [peer, theirs] = notice->second;
-    keep(check_notice(issued_, peer, theirs));
+    keep(located(check_notice(issued_, peer, theirs)));
   }
   notices_.erase(first, last);
   return issued_;
@@ -88,12 +89,12 @@ bool TransportCommunicator::advance_to(std::uint64_t number) {
 /// Moves what can move; returns whether anything did.
 bool TransportCommunicator::advance() {
   const auto messages = advance_messages();
-  keep(messages ? Status() : messages.error());
+  keep(messages ? Status() : located(messages.error()));
   if (!error_.is_ok()) {
     return false;
   }
   const auto job = advance_job();
-  keep(job ? Status() : job.error());
+  keep(job ? Status() : located(job.error()));
   return error_.is_ok() && (*messages || *job);
 }
 
@@ -150,7 +151,7 @@ void TransportCommunicator::end() {
   ++ended_;
 }
 
-/// Keeps the first error.
+/// Keeps the first error; nothing moves after it.
 void TransportCommunicator::keep(const Status& status) {
   if (!error_.is_ok() || status.is_ok()) {
     return;
@@ -158,12 +159,22 @@ void TransportCommunicator::keep(const Status& status) {
   if (status.code() == StatusCode::kPeerLost) {
     // A rank that found another to call differently says so before it goes.
     if (const auto last_words = take_events(); !last_words) {
-      error_ = last_words.error();
+      error_ = located(last_words.error());
     }
   }
   if (error_.code() != StatusCode::kInvalidArgument) {
-    error_ = status;
+    // Who closes a connection may do so because of another's loss: the cause counts.
+    const Status health = group_->control().health();
+    error_ = status.code() == StatusCode::kPeerLost && !health.is_ok() ? health : status;
   }
+  let_go();
+}
+
+/// Lets go of the users' memory: peers that are threads of this process would still read it.
+void TransportCommunicator::let_go() noexcept {
+  exchange_.reset();
+  transport_.reset();
+  messages_.reset();
 }
 
 Status TransportCommunicator::wait_for(std::uint64_t number, Deadline deadline) {

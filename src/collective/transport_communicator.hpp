@@ -49,7 +49,7 @@ class TransportCommunicator final : public BaseCommunicator {
   static Result<std::unique_ptr<Communicator>> make(std::shared_ptr<Group> group,
                                                     const EngineOptions& options);
 
-  std::string exchange_name() const override { return exchange_->traits().name; }
+  std::string exchange_name() const override { return name_; }
   Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
@@ -107,6 +107,7 @@ class TransportCommunicator final : public BaseCommunicator {
   bool advance();
   Result<bool> advance_job();
   void keep(const Status& status);
+  void let_go() noexcept;
   Status begin();
   void end();
   Status sleep(Deadline deadline);
@@ -153,6 +154,7 @@ class TransportCommunicator final : public BaseCommunicator {
   Status take_lost(std::size_t peer);
   Status match(std::size_t peer);
 
+  std::string name_;
   std::unique_ptr<PlanGate> transport_;       ///< the exchange's
   std::unique_ptr<spi::Transport> messages_;  ///< for all else: an exchange wants its own
   std::vector<Peer> peers_;                   ///< by rank

@@ -54,7 +54,7 @@ std::uint64_t TransportCommunicator::start_receive(std::byte* data,
                                                    std::size_t peer) {
   peers_[peer].receives.push_back({data, bytes});
   const std::uint64_t place = ++peers_[peer].receives_issued;
-  keep(match(peer));
+  keep(located(match(peer)));
   return MessageNumber::make(true, peer, place);
 }
 
