@@ -78,6 +78,23 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   return allocate_scratch();
 }
 
+std::size_t OwnerExchange::owned_by(Rank rank) const noexcept {
+  std::size_t owned = 0;
+  for (std::size_t shard = 0; shard < table_.shard_count(); ++shard) {
+    owned += reduces(shard, rank) ? 1 : 0;
+  }
+  return owned;
+}
+
+/// Blocks of scratch of a rank that reduces so many shards: the same count on every rank.
+std::size_t OwnerExchange::blocks_for(std::size_t owned) const noexcept {
+  if (ranks_ == 1 || owned == 0) {
+    return 0;
+  }
+  return std::clamp(
+      options_.scratch_bytes / std::max<std::size_t>(block_bytes_, 1), std::size_t{1}, 2 * owned);
+}
+
 Status OwnerExchange::allocate_scratch() {
   // A multiple of 64 keeps every part aligned; with many ranks a float32 accumulator stands behind.
   shard_capacity_ = (table_.largest_shard_bytes() + 63) / 64 * 64;
@@ -85,12 +102,12 @@ Status OwnerExchange::allocate_scratch() {
   if (ranks_ > spi::kMaxSources) {
     block_bytes_ += 2 * shard_capacity_;
   }
-  std::size_t blocks = 0;
-  if (ranks_ > 1 && owned_ > 0) {
-    blocks = std::clamp(options_.scratch_bytes / std::max<std::size_t>(block_bytes_, 1),
-                        std::size_t{1},
-                        2 * owned_);
+  has_room_.assign(ranks_, false);
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const std::size_t owned = owned_by(Rank{static_cast<std::uint32_t>(rank)});
+    has_room_[rank] = blocks_for(owned) == 2 * owned;
   }
+  const std::size_t blocks = blocks_for(owned_);
   // Kept if it is enough: plans may come in turn.
   if (scratch_ == nullptr || scratch_->size() < blocks * block_bytes_) {
     scratch_.reset();

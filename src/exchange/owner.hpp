@@ -34,6 +34,8 @@ namespace stretto::exchange {
 /// Scratch: parts of other ranks wait in blocks of P - 1 shards.  A shard gets a whole block or
 /// none, so that one that has a block needs nothing further; shards of step t + 1 get blocks only
 /// once all shards of step t have one.  So ranks that are ahead cannot starve one that is behind.
+/// Where the scratch holds a block for every slot, parts are sent without asking (spi::kExpected);
+/// results always are, since whoever waits for one has said where it goes.
 ///
 /// Threading: confined(progress).
 class OwnerExchange final : public spi::Exchange {
@@ -106,11 +108,14 @@ class OwnerExchange final : public spi::Exchange {
   const Part& part(std::size_t slot, std::size_t rank) const noexcept {
     return parts_[slot * ranks_ + rank];
   }
-  bool reduces(std::size_t shard) const noexcept {
-    return table_.chunk(table_.chunk_of(shard)).one_hop || table_.owner(shard) == transport_.rank();
+  bool reduces(std::size_t shard, Rank rank) const noexcept {
+    return table_.chunk(table_.chunk_of(shard)).one_hop || table_.owner(shard) == rank;
   }
+  bool reduces(std::size_t shard) const noexcept { return reduces(shard, transport_.rank()); }
   bool done(const Slot& slot) const noexcept { return !slot.submitted || slot.released; }
 
+  std::size_t owned_by(Rank rank) const noexcept;
+  std::size_t blocks_for(std::size_t owned) const noexcept;
   Status allocate_scratch();
   Status submit_shard(const spi::ChunkSubmission& submission, std::size_t shard);
   void open(std::size_t index, std::uint64_t step);
@@ -155,6 +160,7 @@ class OwnerExchange final : public spi::Exchange {
   std::uint32_t epoch_ = 0;
   std::uint64_t step_ = 0;                ///< the latest that this rank has submitted to
   std::size_t owned_ = 0;                 ///< shards that this rank reduces
+  std::vector<bool> has_room_;            ///< by rank: for every part, whenever it comes
   std::array<std::size_t, 2> settled_{};  ///< shards with `settled`, by parity of the step
 
   std::vector<Slot> slots_;                            ///< [2 * shards]

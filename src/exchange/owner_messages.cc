@@ -69,7 +69,9 @@ Status OwnerExchange::send_waiting() {
   while (!outgoing_.empty()) {
     const Outgoing& next = outgoing_.front();
     const Slot& slot = slots_[next.slot];
-    const spi::MessageHeader header = header_of(next.slot, next.stage);
+    spi::MessageHeader header = header_of(next.slot, next.stage);
+    const bool expected = next.stage == spi::Stage::kResult || has_room_[next.peer];
+    header.flags = expected ? spi::kExpected : std::uint8_t{0};
     const std::byte* payload = next.stage == spi::Stage::kResult ? slot.result : slot.contribution;
     const Status sent =
         transport_.announce(Rank{next.peer}, header, {payload, header.payload_bytes}, next.slot);
@@ -212,7 +214,8 @@ Status OwnerExchange::give_blocks() {
   while (!want_block_.empty() && !free_blocks_.empty()) {
     const std::uint32_t index = want_block_.front();
     Slot& slot = slots_[index];
-    if (slot.step > step_ && step_ > 0 && settled_[step_ & 1U] < owned_) {
+    if (slot.step > step_ && step_ > 0 && settled_[step_ & 1U] < owned_ &&
+        !has_room_[index_of(transport_.rank())]) {
       return {};  // the step that is under way comes first
     }
     std::pop_heap(want_block_.begin(), want_block_.end(), [this](std::uint32_t a, std::uint32_t b) {

@@ -13,6 +13,9 @@ namespace {
 // A correct sender stops at the first; only rubbish reaches the second.
 constexpr std::size_t kMaxOpenSends = std::size_t{1} << 18;
 constexpr std::size_t kMaxOpenReceives = std::size_t{1} << 20;
+// Less is not sent while more waits, so that frames stay few.  Half of the smallest window.
+constexpr std::uint64_t kCrumb = std::uint64_t{32} << 10;
+constexpr std::uint64_t kMaxCredit = std::uint64_t{1} << 31;
 
 std::string message_text(std::uint64_t message) {
   return "message " + std::to_string(message);
@@ -62,8 +65,9 @@ void UrgencyHeap::pop() {
 
 ReceiveFlow::ReceiveFlow(const FlowOptions& options)
     : window_(options.window_bytes),
-      fragment_(std::min(
-          {options.fragment_bytes, options.window_bytes, std::size_t{kMaxFragmentBytes}})) {}
+      fragment_(
+          std::min({options.fragment_bytes, options.window_bytes, std::size_t{kMaxFragmentBytes}})),
+      gives_credit_(options.credit) {}
 
 Status ReceiveFlow::announced(std::uint64_t message, const spi::MessageHeader& header) {
   if (message != last_announced_ + 1) {
@@ -75,7 +79,8 @@ Status ReceiveFlow::announced(std::uint64_t message, const spi::MessageHeader& h
     return {StatusCode::kCorruptWire, "more announcements than anybody has a use for"};
   }
   last_announced_ = message;
-  messages_.insert(message, Incoming{.header = header});
+  const bool expected = gives_credit_ && (header.flags & spi::kExpected) != 0;
+  messages_.insert(message, Incoming{.header = header, .expected = expected});
   return {};
 }
 
@@ -99,8 +104,12 @@ Result<std::optional<spi::MessageHeader>> ReceiveFlow::accept(std::uint64_t mess
   }
   incoming->accepted = true;
   incoming->buffer = buffer.data();
-  grantable_.push(incoming->header.priority, message);
   ++accepted_;
+  if (incoming->expected) {
+    incoming->granted = buffer.size();
+  } else {
+    grantable_.push(incoming->header.priority, message);
+  }
   return std::optional<spi::MessageHeader>();
 }
 
@@ -128,6 +137,13 @@ Result<std::byte*> ReceiveFlow::begin_data(const FrameHead& head) {
   if (incoming == nullptr) {
     return fail(StatusCode::kCorruptWire, "data of unknown " + message_text(head.message));
   }
+  if (incoming->expected && !incoming->accepted) {
+    return fail(StatusCode::kWouldBlock, {});
+  }
+  if (incoming->expected && head.length > credit_) {
+    return fail(StatusCode::kCorruptWire,
+                "data of " + message_text(head.message) + " beyond the credit for it");
+  }
   if (head.offset != incoming->received || head.length > incoming->granted - incoming->received) {
     return fail(StatusCode::kCorruptWire,
                 "data of " + message_text(head.message) + " at " + std::to_string(head.offset) +
@@ -152,7 +168,11 @@ Result<std::byte*> ReceiveFlow::place_of(const FrameHead& head) {
 
 std::optional<spi::MessageHeader> ReceiveFlow::received(std::uint64_t message, std::size_t bytes) {
   Incoming& incoming = *messages_.find(message);
-  outstanding_ -= bytes;
+  if (incoming.expected) {
+    credit_ -= bytes;
+  } else {
+    outstanding_ -= bytes;
+  }
   incoming.received += bytes;
   if (incoming.received != incoming.header.payload_bytes) {
     return std::nullopt;
@@ -161,6 +181,16 @@ std::optional<spi::MessageHeader> ReceiveFlow::received(std::uint64_t message, s
   messages_.erase(message);
   --accepted_;
   return header;
+}
+
+std::size_t ReceiveFlow::take_credit() noexcept {
+  // In few frames, but before the sender has come to its end: it waits for half a window at most.
+  if (credit_ + window_ / 4 > window_) {
+    return 0;
+  }
+  const std::size_t credit = window_ - credit_;
+  credit_ = window_;
+  return credit;
 }
 
 SendFlow::SendFlow(const FlowOptions& options)
@@ -172,16 +202,32 @@ bool SendFlow::has_room() const noexcept {
 
 std::uint64_t SendFlow::add(std::uint32_t priority,
                             std::span<const std::byte> payload,
-                            std::uint64_t token) {
+                            std::uint64_t token,
+                            bool expected) {
   const std::uint64_t number = ++last_number_;
-  if (!payload.empty()) {
-    messages_.insert(number,
-                     Outgoing{.payload = payload.data(),
-                              .size = payload.size(),
-                              .token = token,
-                              .priority = priority});
+  if (payload.empty()) {
+    return number;
+  }
+  messages_.insert(number,
+                   Outgoing{.payload = payload.data(),
+                            .size = payload.size(),
+                            .token = token,
+                            .granted = expected ? payload.size() : 0,
+                            .priority = priority});
+  if (expected) {
+    expected_.push(priority, number);
+    ++moving_;
   }
   return number;
+}
+
+Status SendFlow::credited(std::uint64_t bytes) {
+  if (bytes > kMaxCredit || credit_ > kMaxCredit - bytes) {
+    return {StatusCode::kCorruptWire, "a credit of " + std::to_string(bytes) + " bytes"};
+  }
+  credit_ += bytes;
+  most_credit_ = std::max(most_credit_, credit_);
+  return {};
 }
 
 Status SendFlow::granted(const FrameHead& head) {
@@ -203,14 +249,33 @@ Status SendFlow::granted(const FrameHead& head) {
   return {};
 }
 
-std::optional<SendFlow::Fragment> SendFlow::next_fragment() {
-  if (sendable_.empty()) {
-    return std::nullopt;
+/// Whether there is credit for a whole fragment, or for enough to be worth a frame.  A receiver
+/// leaves no sender with less than three quarters of a window, so this always comes.
+bool SendFlow::expected_may_move() noexcept {
+  if (expected_.empty()) {
+    return false;
   }
-  const std::uint64_t message = sendable_.top();
+  const Outgoing& outgoing = *messages_.find(expected_.top());
+  const std::uint64_t whole = std::min<std::uint64_t>(fragment_, outgoing.size - outgoing.sent);
+  return credit_ > 0 && credit_ >= std::min({whole, most_credit_ / 2, kCrumb});
+}
+
+std::optional<SendFlow::Fragment> SendFlow::next_fragment() {
+  const bool expected = expected_may_move();
+  if (expected && (sendable_.empty() || expected_.top_priority() <= sendable_.top_priority())) {
+    const Fragment fragment = cut(expected_, static_cast<std::size_t>(credit_));
+    credit_ -= fragment.head.length;
+    return fragment;
+  }
+  return sendable_.empty() ? std::nullopt : std::optional(cut(sendable_, fragment_));
+}
+
+/// A fragment of the first message of a heap, of at most so many bytes.
+SendFlow::Fragment SendFlow::cut(UrgencyHeap& from, std::size_t most) {
+  const std::uint64_t message = from.top();
   Outgoing& outgoing = *messages_.find(message);
   const auto length = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(fragment_, outgoing.granted - outgoing.sent));
+      std::min<std::uint64_t>({fragment_, most, outgoing.granted - outgoing.sent}));
   Fragment fragment;
   fragment.head = {FrameType::kData, length, message, outgoing.sent};
   fragment.data = outgoing.payload + outgoing.sent;
@@ -218,7 +283,7 @@ std::optional<SendFlow::Fragment> SendFlow::next_fragment() {
   outgoing.sent += length;
   fragment.is_last = outgoing.sent == outgoing.size;
   if (outgoing.sent == outgoing.granted) {
-    sendable_.pop();
+    from.pop();
   }
   if (fragment.is_last) {
     messages_.erase(message);

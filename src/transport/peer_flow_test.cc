@@ -19,6 +19,11 @@ spi::MessageHeader header_of(std::uint64_t bytes, std::uint32_t priority = 0) {
   return header;
 }
 
+spi::MessageHeader expected(spi::MessageHeader header) {
+  header.flags = spi::kExpected;
+  return header;
+}
+
 TEST(ReceiveFlow, GrantsNoMoreThanAWindowAndGoesOnAsBytesCome) {
   ReceiveFlow flow({.window_bytes = 200, .fragment_bytes = 100});
   std::vector<std::byte> buffer(450);
@@ -94,6 +99,41 @@ TEST(ReceiveFlow, RefusesDataThatWasNotGranted) {
   EXPECT_EQ(flow.begin_data({FrameType::kData, 100, 1, 0}).value(), buffer.data());
 }
 
+TEST(ReceiveFlow, AnExpectedMessageComesAgainstCreditOnceItIsAccepted) {
+  ReceiveFlow flow({.window_bytes = 100, .fragment_bytes = 100, .credit = true});
+  EXPECT_EQ(flow.take_credit(), 100U);
+  EXPECT_EQ(flow.take_credit(), 0U) << "the sender has all of it";
+  std::vector<std::byte> buffer(150);
+  ASSERT_TRUE(flow.announced(1, expected(header_of(150))).is_ok());
+  const FrameHead first{FrameType::kData, 80, 1, 0};
+  EXPECT_EQ(flow.begin_data(first).error().code(), StatusCode::kWouldBlock);
+  ASSERT_TRUE(flow.accept(1, buffer).has_value());
+  EXPECT_FALSE(flow.next_grant()) << "it needs none";
+  EXPECT_EQ(flow.begin_data(first).value(), buffer.data());
+  flow.received(1, 20);
+  EXPECT_EQ(flow.take_credit(), 0U) << "not worth a frame";
+  flow.received(1, 60);
+  EXPECT_EQ(flow.begin_data({FrameType::kData, 21, 1, 80}).error().code(), StatusCode::kCorruptWire)
+      << "beyond the credit";
+  EXPECT_EQ(flow.take_credit(), 80U);
+  EXPECT_TRUE(flow.begin_data({FrameType::kData, 70, 1, 80}).has_value());
+  EXPECT_TRUE(flow.received(1, 70));
+  EXPECT_EQ(flow.outstanding(), 0U);
+}
+
+TEST(ReceiveFlow, ASmallerWindowHoldsCreditBackUntilItFits) {
+  ReceiveFlow flow({.window_bytes = 400, .fragment_bytes = 100, .credit = true});
+  std::vector<std::byte> buffer(1000);
+  ASSERT_EQ(flow.take_credit(), 400U);
+  ASSERT_TRUE(flow.announced(1, expected(header_of(1000))).is_ok());
+  ASSERT_TRUE(flow.accept(1, buffer).has_value());
+  flow.set_window(200);
+  flow.received(1, 100);
+  EXPECT_EQ(flow.take_credit(), 0U) << "300 are under way still";
+  flow.received(1, 150);
+  EXPECT_EQ(flow.take_credit(), 50U);
+}
+
 TEST(ReceiveFlow, RefusesAnnouncementsOutOfSequence) {
   ReceiveFlow flow({});
   EXPECT_EQ(flow.announced(2, header_of(1)).code(), StatusCode::kCorruptWire);
@@ -129,12 +169,40 @@ TEST(SendFlow, AnUrgentMessageOvertakesAtTheNextFragment) {
   EXPECT_EQ(flow.next_fragment()->head.offset, 100U);
 }
 
+TEST(SendFlow, AnExpectedMessageMovesAsFarAsCreditGoes) {
+  SendFlow flow({.window_bytes = 1000, .fragment_bytes = 100});
+  const std::vector<std::byte> payload(150);
+  flow.add(5, payload, 1, true);
+  EXPECT_FALSE(flow.next_fragment()) << "no credit yet";
+  EXPECT_EQ(flow.moving(), 1U) << "it will come without anybody's decision";
+  ASSERT_TRUE(flow.credited(120).is_ok());
+  EXPECT_EQ(flow.next_fragment()->head.length, 100U);
+  EXPECT_FALSE(flow.next_fragment()) << "20 bytes are not worth a frame";
+  ASSERT_TRUE(flow.credited(90).is_ok());
+  EXPECT_TRUE(flow.next_fragment()->is_last);
+  EXPECT_EQ(flow.granted({FrameType::kGrant, 0, 1, 150}).code(), StatusCode::kCorruptWire);
+  EXPECT_EQ(flow.credited(std::uint64_t{1} << 40).code(), StatusCode::kCorruptWire);
+}
+
+TEST(SendFlow, OfGrantedAndExpectedMessagesTheMoreUrgentGoesFirst) {
+  SendFlow flow({.window_bytes = 1000, .fragment_bytes = 100});
+  const std::vector<std::byte> payload(200);
+  flow.add(3, payload, 1);
+  flow.add(2, payload, 2, true);
+  flow.add(4, payload, 3, true);
+  ASSERT_TRUE(flow.granted({FrameType::kGrant, 0, 1, 200}).is_ok());
+  ASSERT_TRUE(flow.credited(1000).is_ok());
+  for (const std::uint64_t message : {2U, 2U, 1U, 1U, 3U, 3U}) {
+    EXPECT_EQ(flow.next_fragment()->head.message, message);
+  }
+}
+
 // The model: P ranks, a wire per direction of each pair that carries frames in order, random sizes,
 // priorities, and order of everything that can happen; windows of one fragment.
 class Model {
  public:
   Model(std::size_t ranks, std::uint64_t seed) : ranks_(ranks), random_(seed) {
-    const FlowOptions options{.window_bytes = 64, .fragment_bytes = 64};
+    const FlowOptions options{.window_bytes = 64, .fragment_bytes = 64, .credit = true};
     for (std::size_t i = 0; i < ranks * ranks; ++i) {
       lanes_.push_back(std::make_unique<Lane>(options));
     }
@@ -168,6 +236,7 @@ class Model {
     std::deque<std::pair<FrameHead, std::vector<std::byte>>> data;
     std::deque<std::pair<std::uint64_t, spi::MessageHeader>> announcements;
     std::deque<ReceiveFlow::Grant> grants;
+    std::deque<std::size_t> credits;
     std::vector<std::uint64_t> unaccepted;
     std::deque<std::vector<std::byte>> payloads;
     std::deque<std::vector<std::byte>> buffers;
@@ -184,16 +253,24 @@ class Model {
       case 2:
         return accept(lane);
       case 3:
-        if (const auto grant = lane.receive.next_grant()) {
-          lane.grants.push_back(*grant);
-          return true;
-        }
-        return false;
+        return give(lane);
       case 4:
         return move_data(lane);
       default:
         return receive_data(lane);
     }
+  }
+
+  static bool give(Lane& lane) {
+    if (const auto grant = lane.receive.next_grant()) {
+      lane.grants.push_back(*grant);
+      return true;
+    }
+    if (const std::size_t credit = lane.receive.take_credit(); credit > 0) {
+      lane.credits.push_back(credit);
+      return true;
+    }
+    return false;
   }
 
   bool announce(Lane& lane, std::size_t from, std::size_t to, std::size_t messages) {
@@ -205,8 +282,9 @@ class Model {
     ++lane.announced;
     lane.payloads.emplace_back(1 + random_() % 200, static_cast<std::byte>(random_()));
     const auto& payload = lane.payloads.back();
-    const auto header = header_of(payload.size(), static_cast<std::uint32_t>(random_() % 3));
-    const std::uint64_t number = lane.send.add(header.priority, payload, 0);
+    auto header = header_of(payload.size(), static_cast<std::uint32_t>(random_() % 3));
+    header.flags = random_() % 2 == 0 ? spi::kExpected : std::uint8_t{0};
+    const std::uint64_t number = lane.send.add(header.priority, payload, 0, header.flags != 0);
     lane.announcements.emplace_back(number, header);
     return true;
   }
@@ -218,8 +296,12 @@ class Model {
     const auto [number, header] = lane.announcements.front();
     lane.announcements.pop_front();
     EXPECT_TRUE(lane.receive.announced(number, header).is_ok());
-    lane.unaccepted.push_back(number);
     lane.buffers.emplace_back(header.payload_bytes);
+    if (header.flags != 0) {  // expected: accepted at once
+      EXPECT_TRUE(lane.receive.accept(number, lane.buffers.back()).has_value());
+    } else {
+      lane.unaccepted.push_back(number);
+    }
     return true;
   }
 
@@ -241,6 +323,11 @@ class Model {
       EXPECT_TRUE(lane.send.granted({FrameType::kGrant, 0, grant.message, grant.up_to}).is_ok());
       return true;
     }
+    if (!lane.credits.empty()) {
+      EXPECT_TRUE(lane.send.credited(lane.credits.front()).is_ok());
+      lane.credits.pop_front();
+      return true;
+    }
     if (const auto fragment = lane.send.next_fragment()) {
       lane.data.emplace_back(
           fragment->head,
@@ -251,7 +338,9 @@ class Model {
   }
 
   bool receive_data(Lane& lane) {
-    if (lane.data.empty()) {
+    // Announcements and data come in one stream: none of the latter overtakes its announcement.
+    if (lane.data.empty() || (!lane.announcements.empty() && lane.announcements.front().first <=
+                                                                 lane.data.front().first.message)) {
       return false;
     }
     const auto [head, bytes] = std::move(lane.data.front());

@@ -31,6 +31,8 @@ bool fits_type(const FrameHead& head) noexcept {
              head.offset <= kMaxPayloadBytes;
     case FrameType::kBye:
       return head.length == 0 && head.message == 0 && head.offset == 0;
+    case FrameType::kCredit:
+      return head.length == 0 && head.message == 0 && head.offset != 0;
   }
   return false;
 }
@@ -80,7 +82,7 @@ Result<FrameHead> decode_frame_head(std::span<const std::byte, kFrameHeadBytes> 
     return corrupt("a frame of wire version", version);
   }
   if (type < static_cast<std::uint8_t>(FrameType::kAnnounce) ||
-      type > static_cast<std::uint8_t>(FrameType::kBye) || zero != 0) {
+      type > static_cast<std::uint8_t>(FrameType::kCredit) || zero != 0) {
     return corrupt("a frame of unknown type", type);
   }
   if (!fits_type(head)) {

@@ -20,7 +20,8 @@ namespace stretto::transport {
 //        2      2  zero
 //        4      4  length: bytes that follow the head
 //        8      8  message: numbered by its sender, from 1, in the order of announcement
-//       16      8  offset: kData: of the payload's first byte; kGrant: bytes may come up to here
+//       16      8  offset: kData: of the payload's first byte; kGrant: bytes may come up to here;
+//                  kCredit: bytes of expected messages that may come beyond those before
 //
 //   offset  bytes  message header (follows the head of kAnnounce)
 //        0      8  step                40      4  epoch          60  1  stage
@@ -30,7 +31,7 @@ namespace stretto::transport {
 //       32      8  payload_bytes       56      4  priority
 
 /// Grows with every change of the bytes below; ranks of different versions refuse each other.
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::size_t kFrameHeadBytes = 24;
 inline constexpr std::size_t kMessageHeaderBytes = 64;
 /// No message is larger: whoever announces more sends rubbish.
@@ -43,6 +44,7 @@ enum class FrameType : std::uint8_t {
   kGrant = 2,     ///< the receiver lets the bytes of `message` before `offset` come
   kData = 3,      ///< `length` bytes of `message` follow, the first at `offset`
   kBye = 4,       ///< the sender leaves on purpose; nothing follows on this connection
+  kCredit = 5,    ///< the receiver lets `offset` more bytes of expected messages come
 };
 
 struct FrameHead {

@@ -41,13 +41,15 @@ spi::MessageHeader every_field() {
 // If one of these two fails, the wire has changed: raise kWireVersion, then the bytes here.
 TEST(Wire, FrameHeadsHaveTheirGoldenBytes) {
   EXPECT_EQ(hex(encode(FrameHead{FrameType::kAnnounce, 64, 0x0102, 0})),
-            "010100004000000002010000000000000000000000000000");
+            "020100004000000002010000000000000000000000000000");
   EXPECT_EQ(hex(encode(FrameHead{FrameType::kGrant, 0, 7, 0x010000})),
-            "010200000000000007000000000000000000010000000000");
+            "020200000000000007000000000000000000010000000000");
   EXPECT_EQ(hex(encode(FrameHead{FrameType::kData, 0x8000, 7, 0x018000})),
-            "010300000080000007000000000000000080010000000000");
+            "020300000080000007000000000000000080010000000000");
   EXPECT_EQ(hex(encode(FrameHead{FrameType::kBye, 0, 0, 0})),
-            "010400000000000000000000000000000000000000000000");
+            "020400000000000000000000000000000000000000000000");
+  EXPECT_EQ(hex(encode(FrameHead{FrameType::kCredit, 0, 0, 0x010000})),
+            "020500000000000000000000000000000000010000000000");
 }
 
 TEST(Wire, MessageHeadersHaveTheirGoldenBytes) {

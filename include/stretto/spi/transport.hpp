@@ -20,6 +20,10 @@ enum class Stage : std::uint8_t {
   kUser = 4,          ///< a message of the public send and receive calls
 };
 
+/// Flag of a message whose receiver has its buffer at hand and accepts as soon as it is announced:
+/// the payload may follow the announcement without waiting for an answer.
+inline constexpr std::uint8_t kExpected = 0x80;
+
 /// Travels in front of each payload and is checked before a byte of the payload is used.
 struct MessageHeader {
   std::uint64_t step = 0;
@@ -35,7 +39,7 @@ struct MessageHeader {
   Stage stage = Stage::kContribution;
   DType dtype = DType::kFloat32;
   std::uint8_t codec = 0;  ///< 0: as it is
-  std::uint8_t flags = 0;
+  std::uint8_t flags = 0;  ///< kExpected, or of the sender's own meaning
 
   bool operator==(const MessageHeader&) const = default;
 };
@@ -81,6 +85,10 @@ struct TransportCounters {
 /// buffer), and then moves.  Announcing costs no credit; a receiver lets at most a window of bytes
 /// per peer move at a time, taken by bytes that move and never by a message that waits; an accepted
 /// message needs nothing further to complete.  So nothing can wait in a circle.
+///
+/// A message with the flag kExpected may move at once, within a window of its own kind; until its
+/// receiver has accepted it, whatever its sender posts behind it may wait.  A transport may treat
+/// it like any other.
 ///
 /// Threading: confined(progress).       Blocking: never.
 /// Ordering:  announcements of one peer arrive in posting order; messages complete in any order.

@@ -30,6 +30,7 @@ std::string errno_text(int error) {
 Connection::Connection(Rank peer,
                        FileDescriptor socket,
                        const FlowOptions& options,
+                       const WindowSizer& sizer,
                        EventQueue& events,
                        spi::TransportCounters& counters)
     : peer_(peer),
@@ -37,7 +38,10 @@ Connection::Connection(Rank peer,
       events_(events),
       counters_(counters),
       incoming_(options),
-      outgoing_(options) {}
+      sizer_(sizer),
+      outgoing_(options) {
+  dirty_ = true;  // the first credit goes out
+}
 
 Status Connection::announce(const spi::MessageHeader& header,
                             std::span<const std::byte> payload,
@@ -54,7 +58,8 @@ Status Connection::announce(const spi::MessageHeader& header,
       !outgoing_.has_room()) {
     return {StatusCode::kWouldBlock, {}};
   }
-  const std::uint64_t number = outgoing_.add(header.priority, payload, token);
+  const bool expected = (header.flags & spi::kExpected) != 0;
+  const std::uint64_t number = outgoing_.add(header.priority, payload, token, expected);
   append(encode(FrameHead{FrameType::kAnnounce, kMessageHeaderBytes, number, 0}));
   append(encode(header));
   if (payload.empty()) {
@@ -74,6 +79,9 @@ Status Connection::accept(spi::MessageId message, std::span<std::byte> buffer) {
     report(spi::TransportEvent::Kind::kReceived, static_cast<std::uint64_t>(message), 0, *complete);
   }
   dirty_ = true;
+  if (stalled_) {
+    resume();
+  }
   return {};
 }
 
@@ -96,6 +104,7 @@ void Connection::shut() noexcept {
 void Connection::close_socket() noexcept {
   socket_.reset();
   payload_left_ = 0;
+  stalled_ = false;
   writer_.clear();
 }
 
@@ -137,7 +146,7 @@ void Connection::part() {
 
 void Connection::receive() {
   std::size_t budget = kReceiveBudget;
-  while (is_open() && budget > 0) {
+  while (is_open() && budget > 0 && !stalled_) {
     std::array<iovec, 2> parts{};
     std::size_t count = 0;
     std::size_t wanted = 0;
@@ -172,11 +181,19 @@ void Connection::receive() {
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);
+    sizer_.came(bytes, Clock::now());
+    incoming_.set_window(sizer_.window());
     if (!take(bytes) || bytes < wanted) {
       return;  // a short read has emptied the socket
     }
     budget -= std::min(budget, bytes);
   }
+}
+
+/// Goes on where the input stopped for want of a buffer.
+void Connection::resume() {
+  stalled_ = false;
+  parse();
 }
 
 /// Accounts for bytes that a read has put in place.  False once the connection is gone.
@@ -200,7 +217,7 @@ void Connection::place_payload(std::size_t bytes) {
 }
 
 bool Connection::parse() {
-  while (is_open()) {
+  while (is_open() && !stalled_) {
     const std::span<const std::byte> rest(input_.data() + input_begin_, input_end_ - input_begin_);
     if (payload_left_ > 0) {
       const std::size_t bytes = std::min(payload_left_, rest.size());
@@ -229,7 +246,7 @@ bool Connection::parse() {
       return false;
     }
   }
-  return false;
+  return is_open();
 }
 
 bool Connection::handle_frame(const FrameHead& head, std::span<const std::byte> body) {
@@ -247,6 +264,10 @@ bool Connection::handle_frame(const FrameHead& head, std::span<const std::byte> 
       status = outgoing_.granted(head);
       dirty_ = true;
       break;
+    case FrameType::kCredit:
+      status = outgoing_.credited(head.offset);
+      dirty_ = true;
+      break;
     case FrameType::kData:
       return begin_payload(head);
     case FrameType::kBye:
@@ -262,6 +283,11 @@ bool Connection::handle_frame(const FrameHead& head, std::span<const std::byte> 
 
 bool Connection::begin_payload(const FrameHead& head) {
   const auto place = incoming_.begin_data(head);
+  if (!place && place.error().code() == StatusCode::kWouldBlock) {
+    input_begin_ -= kFrameHeadBytes;  // it is read again once there is a buffer
+    stalled_ = true;
+    return true;
+  }
   if (!place) {
     corrupt(place.error());
     return false;
@@ -301,8 +327,18 @@ void Connection::queue_grants() {
   flush();
 }
 
+/// Renews what the peer may send of expected messages.
+void Connection::queue_credit() {
+  if (writer_.control_room() >= 3 * kFrameHeadBytes) {
+    if (const std::size_t credit = incoming_.take_credit(); credit > 0) {
+      append(encode(FrameHead{FrameType::kCredit, 0, 0, credit}));
+    }
+  }
+}
+
 void Connection::send() {
   while (is_open()) {
+    queue_credit();
     queue_grants();
     if (!writer_.has_fragment()) {
       if (const auto next = outgoing_.next_fragment()) {

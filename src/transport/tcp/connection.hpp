@@ -6,6 +6,7 @@
 #include "transport/event_queue.hpp"
 #include "transport/peer_flow.hpp"
 #include "transport/tcp/frame_writer.hpp"
+#include "transport/tcp/window_sizer.hpp"
 #include "transport/wire.hpp"
 
 #include "stretto/spi/transport.hpp"
@@ -29,6 +30,7 @@ class Connection {
   Connection(Rank peer,
              FileDescriptor socket,
              const FlowOptions& options,
+             const WindowSizer& sizer,
              EventQueue& events,
              spi::TransportCounters& counters);
 
@@ -82,11 +84,13 @@ class Connection {
   bool handle_frame(const FrameHead& head, std::span<const std::byte> body);
   bool begin_payload(const FrameHead& head);
   void place_payload(std::size_t bytes);
+  void resume();
   void corrupt(const Status& reason);
 
   // Output.
   void append(std::span<const std::byte> bytes) noexcept;
   void queue_grants();
+  void queue_credit();
 
   const Rank peer_;
   FileDescriptor socket_;
@@ -95,12 +99,14 @@ class Connection {
   Status lost_;
 
   ReceiveFlow incoming_;
+  WindowSizer sizer_;
   std::array<std::byte, kInputBytes> input_{};
   std::size_t input_begin_ = 0;
   std::size_t input_end_ = 0;
   FrameHead payload_head_;        // of the payload that is coming in
   std::byte* payload_ = nullptr;  // where its next byte goes
   std::size_t payload_left_ = 0;
+  bool stalled_ = false;  // the next frame brings a message that nobody has accepted yet
 
   SendFlow outgoing_;
   FrameWriter writer_;

@@ -23,8 +23,12 @@ struct End {
     std::array<int, 2> sockets{-1, -1};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()), 0);
     other = FileDescriptor(sockets[1]);
-    connection = std::make_unique<Connection>(
-        Rank{1}, FileDescriptor(sockets[0]), FlowOptions{}, events, counters);
+    connection = std::make_unique<Connection>(Rank{1},
+                                              FileDescriptor(sockets[0]),
+                                              FlowOptions{},
+                                              WindowSizer(std::size_t{1} << 20),
+                                              events,
+                                              counters);
   }
 
   /// Lets the other side end, and returns what this side says about it.

@@ -21,8 +21,9 @@ struct TcpOptions {
   std::string token;             ///< must be the same on all ranks
   std::uint64_t job_id = 0;      ///< of this job; agreed by all ranks, random
   /// Bytes of one peer that may be on their way to this rank.  Larger: steadier on long paths;
-  /// smaller: an urgent message overtakes sooner.  STRETTO_WINDOW (e.g. 256k) overrides it.
-  std::size_t window_bytes = std::size_t{256} << 10;
+  /// smaller: less waits in queues, and an urgent message overtakes sooner.  0: as the path needs
+  /// (see WindowSizer).  STRETTO_WINDOW (e.g. 256k) overrides it.
+  std::size_t window_bytes = 0;
   std::size_t fragment_bytes = std::size_t{64} << 10;  ///< smaller: finer interleaving, more calls
   /// Bytes that wait in the system unsent (TCP_NOTSENT_LOWAT); the same trade as the window.
   std::size_t unsent_bytes = std::size_t{128} << 10;

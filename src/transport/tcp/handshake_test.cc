@@ -129,7 +129,7 @@ TEST(Handshake, TheTokenDoesNotTravelAndTheBytesAreGolden) {
   Handshake connector = Handshake::connector(high, Rank{1}, 0x1122334455667788);
   const auto hello = take_output(connector);
   const std::vector<int> golden = {'S',  'T',  'R',  'E',  'T',  'T',  'O',  '1',  // magic
-                                   1,    1,    0,    0,  // version, kind, refusal
+                                   2,    1,    0,    0,  // version, kind, refusal
                                    3,    0,    0,    0,    4,    0,    0,    0,
                                    0,    0,    0,    0,                             // rank, size
                                    42,   0,    0,    0,    0,    0,    0,    0,     // job

@@ -299,7 +299,7 @@ TEST(Tcp, ListensOnTheInterfaceThatIsNamed) {
 TEST(Tcp, OptionsThatCannotWorkAreRefused) {
   const auto groups = Group::in_process(1);
   TcpOptions options = quick_options();
-  options.window_bytes = 0;
+  options.window_bytes = 1;
   EXPECT_EQ(make_tcp_transport(groups[0]->control(), options).error().code(),
             StatusCode::kInvalidArgument);
   options = quick_options();

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -38,6 +40,7 @@ class TcpTransport final : public spi::Transport {
     counters_.refused = refused;
   }
 
+  /// A window of 0 is for WindowSizer to decide.
   Status adopt(std::vector<FileDescriptor> sockets, const FlowOptions& options);
 
   Rank rank() const noexcept override { return rank_; }
@@ -72,6 +75,19 @@ class TcpTransport final : public spi::Transport {
   bool closed_ = false;
 };
 
+/// The window of a connection that was just made, when its path is idle still.
+WindowSizer sizer_for(int socket, std::size_t window_bytes) {
+  if (window_bytes != 0) {
+    return WindowSizer(window_bytes);
+  }
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    return WindowSizer(std::chrono::nanoseconds(0));
+  }
+  return WindowSizer(std::chrono::microseconds(info.tcpi_rtt));
+}
+
 Status TcpTransport::adopt(std::vector<FileDescriptor> sockets, const FlowOptions& options) {
   connections_.resize(sockets.size());
   for (std::size_t peer = 0; peer < sockets.size(); ++peer) {
@@ -85,9 +101,13 @@ Status TcpTransport::adopt(std::vector<FileDescriptor> sockets, const FlowOption
       return {StatusCode::kUnavailable,
               std::string("cannot watch a connection: ") + std::strerror(errno)};
     }
+    const WindowSizer sizer = sizer_for(sockets[peer].get(), options.window_bytes);
+    FlowOptions flow = options;
+    flow.window_bytes = sizer.window();
     connections_[peer] = std::make_unique<Connection>(Rank{static_cast<std::uint32_t>(peer)},
                                                       std::move(sockets[peer]),
-                                                      options,
+                                                      flow,
+                                                      sizer,
                                                       events_,
                                                       counters_);
   }
@@ -259,7 +279,8 @@ Result<std::vector<SocketAddress>> exchange_addresses(spi::ControlPlane& control
 }  // namespace
 
 Status TcpOptions::validate() const {
-  STRETTO_TRY((FlowOptions{window_bytes, fragment_bytes}.validate()));
+  const std::size_t window = window_bytes == 0 ? WindowSizer::kFloorBytes : window_bytes;
+  STRETTO_TRY((FlowOptions{window, fragment_bytes}.validate()));
   if (unsent_bytes > (std::size_t{1} << 30)) {
     return {StatusCode::kInvalidArgument, "more than 1 GiB unsent in the system helps nobody"};
   }
@@ -271,10 +292,11 @@ Status TcpOptions::validate() const {
 
 Result<std::unique_ptr<spi::Transport>> make_tcp_transport(spi::ControlPlane& control,
                                                            const TcpOptions& options) {
-  FlowOptions flow{options.window_bytes, options.fragment_bytes};
-  STRETTO_TRY(options.validate());
+  FlowOptions flow{options.window_bytes, options.fragment_bytes, true};
   STRETTO_TRY(flow.read_environment());
-  STRETTO_TRY(flow.validate());
+  TcpOptions checked = options;
+  checked.window_bytes = flow.window_bytes;
+  STRETTO_TRY(checked.validate());
   const Deadline deadline = Deadline::after(options.timeout);
   const Identity identity{control.rank(), control.size(), options.job_id, options.token};
 

@@ -257,9 +257,10 @@ Status UcxPeer::handle(const FrameHead& head, std::span<const std::byte> body) {
       part_if_all_has_come();
       return {};
     case FrameType::kData:
+    case FrameType::kCredit:  // expected messages wait for their grant here, like any other
       break;
   }
-  return {StatusCode::kCorruptWire, "a fragment where there should be none"};
+  return {StatusCode::kCorruptWire, "a frame where there should be none of its type"};
 }
 
 Result<std::byte*> UcxPeer::on_data(const FrameHead& head, std::size_t length) {

@@ -230,6 +230,20 @@ TEST_P(TransportConformance, AMessageThatWaitsTakesNoCredit) {
   run_until([&] { return all_received() == 27 && all_sent(); });
 }
 
+TEST_P(TransportConformance, ExpectedMessagesPassThoseThatWait) {
+  ASSERT_NO_FATAL_FAILURE(start(3));
+  constexpr std::size_t kBig = std::size_t{1} << 20;  // more than a window
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    at(0).send(rank_at(1), kBig);
+    at(0).send(rank_at(1), kBig + i, 5 - i, kExpected);
+    at(1).send(rank_at(0), 3 * i, i, kExpected);
+    at(2).send(rank_at(1), kBig - i, i, kExpected);
+  }
+  run_until([&] { return all_received() == 18; }, false);
+  EXPECT_EQ(at(1).announced().size(), 6U);
+  run_until([&] { return all_received() == 24 && all_sent(); });
+}
+
 TEST_P(TransportConformance, AnEmptyMessageCompletesOnAcceptanceWithAnEmptyBuffer) {
   ASSERT_NO_FATAL_FAILURE(start(2));
   at(0).send(rank_at(1), 0);
@@ -460,7 +474,8 @@ TEST_P(TransportConformance, EveryRandomScheduleDrains) {
       if (to_post > 0 && random() % 2 == 0) {
         at(rank).send(rank_at((rank + 1 + random() % (size - 1)) % size),
                       random() % (GetParam().fragment_bytes * 3 / 2),
-                      static_cast<std::uint32_t>(random() % 4));
+                      static_cast<std::uint32_t>(random() % 4),
+                      random() % 2 == 0 ? kExpected : std::uint8_t{0});
         --to_post;
       }
       std::size_t events = 0;
@@ -489,7 +504,10 @@ TEST_P(TransportConformance, RanksOnThreadsOfTheirOwnDrain) {
       const auto deadline = Deadline::after(kPatience);
       for (std::size_t i = 0; i < kMessages; ++i) {
         for (std::size_t step = 1; step < kSize; ++step) {
-          self.send(rank_at((rank + step) % kSize), (i * 12'345 + rank) % 150'000);
+          self.send(rank_at((rank + step) % kSize),
+                    (i * 12'345 + rank) % 150'000,
+                    0,
+                    i % 3 == 0 ? kExpected : std::uint8_t{0});
         }
       }
       while (self.received() < kMessages * (kSize - 1) || self.unsent() > 0) {

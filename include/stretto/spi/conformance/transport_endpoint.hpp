@@ -77,7 +77,10 @@ class Endpoint {
   void die() { transport_.reset(); }
 
   /// Sends `bytes` bytes of pattern from an address of odd alignment; queues while it would block.
-  std::uint64_t send(Rank peer, std::size_t bytes, std::uint32_t priority = 0) {
+  std::uint64_t send(Rank peer,
+                     std::size_t bytes,
+                     std::uint32_t priority = 0,
+                     std::uint8_t flags = 0) {
     const std::uint64_t serial = next_serial_[index_of(peer)]++;
     const std::uint64_t token = next_token_++;
     Outgoing& outgoing = outgoing_[token];
@@ -85,6 +88,7 @@ class Endpoint {
     outgoing.offset = serial % 4;
     outgoing.peer = peer;
     outgoing.header = pattern_header(transport_->rank(), peer, serial, bytes, priority);
+    outgoing.header.flags |= flags;
     fill_pattern(transport_->rank(), peer, serial, outgoing.span());
     backlog_.push_back(token);
     post();
@@ -221,14 +225,20 @@ class Endpoint {
                std::to_string(index_of(event.peer)) + " was announced where " +
                std::to_string(expected) + " was posted");
     }
-    if (event.header != pattern_header(event.peer,
-                                       transport_->rank(),
-                                       event.header.step,
-                                       event.header.payload_bytes,
-                                       event.header.priority)) {
+    MessageHeader posted = pattern_header(event.peer,
+                                          transport_->rank(),
+                                          event.header.step,
+                                          event.header.payload_bytes,
+                                          event.header.priority);
+    const bool at_once = (event.header.flags & kExpected) != 0;
+    posted.flags |= at_once ? kExpected : std::uint8_t{0};
+    if (event.header != posted) {
       complain("an announced header is not the one that was posted");
     }
     announced_.push_back({event.peer, event.message, event.header});
+    if (at_once) {
+      accept(announced_.size() - 1);
+    }
   }
 
   void handle_received(const TransportEvent& event) {
