@@ -21,7 +21,7 @@ Result<Waker> Waker::make() {
 }
 
 void Waker::finish() noexcept {
-  asleep_.store(false, std::memory_order_relaxed);
+  state_.store(kAwake, std::memory_order_relaxed);
   std::uint64_t count = 0;
   // Fails with EAGAIN if nobody woke us; that is as good.
   static_cast<void>(::read(event_.get(), &count, sizeof count));
@@ -29,9 +29,17 @@ void Waker::finish() noexcept {
 
 void Waker::wake() noexcept {
   // Pairs with the exchange in prepare().
-  if (asleep_.exchange(false, std::memory_order_acq_rel)) {
+  if (state_.exchange(kAwake, std::memory_order_acq_rel) != kAwake) {
     const std::uint64_t one = 1;
     static_cast<void>(::write(event_.get(), &one, sizeof one));
+  }
+}
+
+void Waker::nudge() noexcept {
+  // A load might see a nap that is over by the time the work can be seen; this is ordered with
+  // prepare() like the exchange in wake().
+  if (state_.fetch_or(0, std::memory_order_acq_rel) == kSleeps) {
+    wake();
   }
 }
 

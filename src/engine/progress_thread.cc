@@ -13,6 +13,11 @@ namespace stretto::engine {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
+// Gradients come in bursts.  For so long after some work the thread naps instead of sleeping, and
+// looks by itself: waking it would cost the caller of ready() more than all else, and a gradient
+// that waits for one nap still leaves within a millisecond.
+constexpr auto kDozing = std::chrono::microseconds(500);
+constexpr auto kDoze = std::chrono::microseconds(200);
 // A sleeping thread looks around this often even if nothing calls it: a lost peer's descriptor is
 // watched, so this only bounds the harm of a missed sign.
 constexpr auto kNap = std::chrono::milliseconds(500);
@@ -54,7 +59,11 @@ Status ProgressThread::push(const Command& command) noexcept {
   if (!queue_.try_push(command)) {
     return {StatusCode::kInternal, "the queue of gradients is full"};
   }
-  waker_.wake();
+  if (command.kind == Command::Kind::kReady) {
+    waker_.nudge();
+  } else {
+    waker_.wake();
+  }
   return {};
 }
 
@@ -133,20 +142,22 @@ Status ProgressThread::handle(const Command& command) {
 }
 
 void ProgressThread::sleep() {
-  waker_.prepare();
+  const bool failed = board_.failed.load(std::memory_order_relaxed);
+  const bool dozing =
+      !parked_ && !failed && stepper_->in_step() && Clock::now() - last_work_ < kDozing;
+  waker_.prepare(dozing ? Waker::Sleep::kNap : Waker::Sleep::kDeep);
   // Parked, the stepper and its exchange are the training thread's.
   const TimePoint due = parked_ ? TimePoint::max() : stepper_->next_due();
-  std::chrono::nanoseconds left = kNap;
+  std::chrono::nanoseconds left = dozing ? std::chrono::nanoseconds(kDoze) : kNap;
   if (stalled_) {
     left = kRetry;
-  } else if (due < Clock::now() + kNap) {
+  } else if (due < Clock::now() + left) {
     left = Deadline(due).left();
   }
   if (queue_.was_empty() && !stop_.load(std::memory_order_acquire)) {
     std::array<pollfd, 4> descriptors{
         {{waker_.descriptor(), POLLIN, 0}, {control_.descriptor(), POLLIN, 0}}};
     // After a failure all but the first may stay readable.
-    const bool failed = board_.failed.load(std::memory_order_relaxed);
     nfds_t count = failed ? 1 : 2;
     if (!failed && !parked_) {
       descriptors[count++] = {exchange_.descriptor(), POLLIN, 0};
