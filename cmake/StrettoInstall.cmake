@@ -13,7 +13,8 @@ function(stretto_public_headers target scope)
 endfunction()
 
 stretto_public_headers(stretto_base PUBLIC
-  options.hpp status.hpp types.hpp spi/device.hpp spi/exchange.hpp spi/transport.hpp)
+  options.hpp status.hpp types.hpp spi/codec.hpp spi/device.hpp spi/exchange.hpp
+  spi/transport.hpp)
 stretto_public_headers(stretto_rendezvous PUBLIC group.hpp spi/control.hpp)
 stretto_public_headers(stretto_engine PUBLIC engine.hpp report.hpp)
 if(TARGET stretto_collective)
@@ -25,7 +26,8 @@ add_library(stretto_conformance INTERFACE)
 set_target_properties(stretto_conformance PROPERTIES EXPORT_NAME conformance)
 target_link_libraries(stretto_conformance INTERFACE stretto::base GTest::gtest)
 stretto_public_headers(stretto_conformance INTERFACE
-  spi/conformance/device_conformance.hpp spi/conformance/exchange_conformance.hpp
+  spi/conformance/codec_conformance.hpp spi/conformance/device_conformance.hpp
+  spi/conformance/exchange_conformance.hpp
   spi/conformance/exchange_world.hpp spi/conformance/repetition.hpp spi/conformance/transport_conformance.hpp
   spi/conformance/transport_endpoint.hpp)
 
