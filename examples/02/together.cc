@@ -53,6 +53,7 @@ int main() {
     optimizer.step();
     loss_value = loss.item<double>();
   }
+  ddp.shutdown();
   std::printf("final loss %.4f\n", loss_value);
   return 0;
 }

@@ -112,7 +112,8 @@ class DistributedDataParallel {
   /// Compares the ranks' parameters now.  finish_step does it every `check_replicas_every` steps.
   void check_replicas();
 
-  /// Ends in order; all ranks call it.  Writes the trace, if one was asked for.
+  /// Ends in order; all ranks call it.  Without it, a rank that ends a little earlier is reported
+  /// lost by the others.
   void shutdown();
 
   Engine& engine() noexcept;
