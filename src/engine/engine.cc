@@ -445,9 +445,10 @@ Status EngineImpl::shutdown() {
   closed_ = true;
   // Nobody closes before all have ended, so that no one takes an orderly end for a loss.
   fault_point("engine.shutdown", index_of(group_->rank()));
+  progress_->expect_end();
   STRETTO_TRY(group_->control().all_gather("the end", {}, Deadline::after(options_.timeout)));
-  progress_->stop();
   fault_point("engine.close", index_of(group_->rank()));
+  progress_->stop();
   return transport_->close(Deadline::after(std::chrono::seconds(5)));
 }
 

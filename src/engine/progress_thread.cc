@@ -177,7 +177,8 @@ void ProgressThread::fail(const Status& status) {
   // Parked, the stepper is the training thread's, and nothing is under way.
   const std::string waiting = parked_ ? "between two steps" : stepper_->describe_waiting();
   const Status full(reason.code(), waiting + ": " + std::string(reason.message()));
-  log(LogLevel::kError, full.to_string());
+  log(ending_.load(std::memory_order_relaxed) ? LogLevel::kDebug : LogLevel::kError,
+      full.to_string());
   if (reason.code() != StatusCode::kPeerLost) {
     control_.abort(full);
   }

@@ -42,6 +42,9 @@ class ProgressThread {
   void start();
   /// Ends the thread; waits for it, never for a peer.
   void stop() noexcept;
+  /// No step follows, and peers may go as soon as all have agreed to that: whether one was lost
+  /// before is heard from the control plane, and no longer logged here.
+  void expect_end() noexcept { ending_.store(true, std::memory_order_relaxed); }
 
   /// One push to a queue that has room for a whole step; wakes the thread if it sleeps.
   ///
@@ -79,6 +82,7 @@ class ProgressThread {
   Queue queue_;
   Waker waker_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> ending_{false};
   bool may_spin_;
   std::thread thread_;
 };

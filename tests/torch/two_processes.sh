@@ -59,6 +59,9 @@ check "alone prints its loss" -n "$("$alone" | grep '^final loss [0-9.]*$')"
 STRETTO_FAULT=step.between@200:delay=300ms STRETTO_FAULT_RANK=1 two together "$together"
 check "together prints its loss" -n "$(grep '^final loss [0-9.]*$' "$folder/together.0")"
 check "together ends without a complaint" "$(quiet together && echo yes)" = yes
+# All have agreed that it is over, and rank 0 is gone before rank 1 has closed.
+STRETTO_FAULT=engine.close@1:delay=300ms STRETTO_FAULT_RANK=1 two closing "$together"
+check "nor does it while it closes" "$(quiet closing && echo yes)" = yes
 
 small="--steps 12 --batch 8 --test 200 --hash"
 two plain "$fashion" $small --compare-sequential
