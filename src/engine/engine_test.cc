@@ -208,12 +208,13 @@ TEST(EngineStep, ARankThatStopsCallingIsNamedWithWhatItHasNotSent) {
     if (index_of(group->rank()) == 2) {
       // Stays until the others have given up.
       while (group->control().health().is_ok()) {
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       return;
     }
-    ASSERT_TRUE(engine->begin_step({}).is_ok());
-    const auto finished = engine->finish_step();
+    // On a busy machine one of the two may have given up before the other begins.
+    const Status begun = engine->begin_step({});
+    const auto finished = begun.is_ok() ? engine->finish_step() : fail(begun);
     ASSERT_FALSE(finished.has_value());
     const std::string text = finished.error().to_string();
     EXPECT_NE(text.find("step 1"), std::string::npos) << text;
