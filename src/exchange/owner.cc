@@ -75,6 +75,9 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   to_sum_ = FixedRing<std::uint32_t>(2 * shards + 1);
   summing_ = FixedRing<std::uint32_t>(2 * shards + 1);
   events_ = FixedRing<spi::ExchangeEvent>(4 * shards + 1);
+  // Of each shard at most a part and a result, in each of two steps; few of very many at once.
+  constexpr std::size_t kMostAtOnce = std::size_t{1} << 14;
+  transport_.reserve(std::min(4 * shards, kMostAtOnce));
   return allocate_scratch();
 }
 

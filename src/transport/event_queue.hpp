@@ -18,6 +18,7 @@ class EventQueue {
  public:
   // Room for a burst, so that nothing is allocated between ready() and the last send.
   EventQueue() { events_.reserve(2048); }
+  void reserve(std::size_t events) { events_.reserve(events); }
   bool empty() const noexcept { return head_ == events_.size(); }
   void push(const spi::TransportEvent& event) { events_.push_back(event); }
 

@@ -27,6 +27,12 @@ class MessageTable {
   }
 
   std::size_t size() const noexcept { return size_; }
+  /// Makes room for so many records.
+  void reserve(std::size_t records) {
+    while (places_.size() < 2 * records) {
+      grow();
+    }
+  }
 
   /// The record, or null.  Valid until the next insert or erase.
   Record* find(std::uint64_t number) noexcept {

@@ -69,6 +69,11 @@ ReceiveFlow::ReceiveFlow(const FlowOptions& options)
           std::min({options.fragment_bytes, options.window_bytes, std::size_t{kMaxFragmentBytes}})),
       gives_credit_(options.credit) {}
 
+void ReceiveFlow::reserve(std::size_t messages) {
+  messages_.reserve(messages);
+  grantable_.reserve(messages);
+}
+
 Status ReceiveFlow::announced(std::uint64_t message, const spi::MessageHeader& header) {
   if (message != last_announced_ + 1) {
     return {
@@ -195,6 +200,12 @@ std::size_t ReceiveFlow::take_credit() noexcept {
 
 SendFlow::SendFlow(const FlowOptions& options)
     : fragment_(std::min(options.fragment_bytes, std::size_t{kMaxFragmentBytes})) {}
+
+void SendFlow::reserve(std::size_t messages) {
+  messages_.reserve(messages);
+  sendable_.reserve(messages);
+  expected_.reserve(messages);
+}
 
 bool SendFlow::has_room() const noexcept {
   return messages_.size() < kMaxOpenSends;

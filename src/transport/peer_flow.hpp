@@ -45,6 +45,7 @@ struct FlowOptions {
 class UrgencyHeap {
  public:
   UrgencyHeap() { entries_.reserve(256); }
+  void reserve(std::size_t messages) { entries_.reserve(messages); }
   bool empty() const noexcept { return entries_.empty(); }
   std::uint64_t top() const noexcept { return entries_.front().message; }
   std::uint32_t top_priority() const noexcept { return entries_.front().priority; }
@@ -67,6 +68,7 @@ class ReceiveFlow {
  public:
   explicit ReceiveFlow(const FlowOptions& options);
 
+  void reserve(std::size_t messages);
   /// Errors: kCorruptWire if the number is not the next one, or far too many are open.
   Status announced(std::uint64_t message, const spi::MessageHeader& header);
 
@@ -137,6 +139,7 @@ class SendFlow {
  public:
   explicit SendFlow(const FlowOptions& options);
 
+  void reserve(std::size_t messages);
   /// Whether another message finds room.
   bool has_room() const noexcept;
   /// Numbers a message and waits for its grants, or for credit if it is expected; one without

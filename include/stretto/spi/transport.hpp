@@ -107,6 +107,10 @@ class Transport {
   virtual const TransportTraits& traits() const noexcept = 0;
   virtual TransportCounters counters() const noexcept = 0;
 
+  /// Says how many messages to each peer, and from it, may be open at once, so that none of them
+  /// costs an allocation later.  More stay legal.
+  virtual void reserve(std::size_t messages) { static_cast<void>(messages); }
+
   /// Announces a message and, once the peer has accepted it, sends its payload.
   ///
   /// Ownership: `payload` stays alive and unchanged until kSent with `token` has been polled.

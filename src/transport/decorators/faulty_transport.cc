@@ -53,6 +53,11 @@ class FaultyTransport final : public spi::Transport {
     return inner_ != nullptr ? inner_->next_due() : TimePoint::max();
   }
 
+  void reserve(std::size_t messages) override {
+    if (inner_ != nullptr) {
+      inner_->reserve(messages);
+    }
+  }
   Status announce(Rank peer,
                   const MessageHeader& header,
                   std::span<const std::byte> payload,

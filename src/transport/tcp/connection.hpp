@@ -34,6 +34,10 @@ class Connection {
              EventQueue& events,
              spi::TransportCounters& counters);
 
+  void reserve(std::size_t messages) {
+    incoming_.reserve(messages);
+    outgoing_.reserve(messages);
+  }
   Status announce(const spi::MessageHeader& header,
                   std::span<const std::byte> payload,
                   std::uint64_t token);

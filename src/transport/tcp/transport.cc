@@ -48,6 +48,7 @@ class TcpTransport final : public spi::Transport {
   const spi::TransportTraits& traits() const noexcept override { return traits_; }
   spi::TransportCounters counters() const noexcept override { return counters_; }
 
+  void reserve(std::size_t messages) override;
   Status announce(Rank peer,
                   const spi::MessageHeader& header,
                   std::span<const std::byte> payload,
@@ -125,6 +126,15 @@ Result<Connection*> TcpTransport::find(Rank peer) const {
                     std::to_string(connections_.size()));
   }
   return connections_[index_of(peer)].get();
+}
+
+void TcpTransport::reserve(std::size_t messages) {
+  for (const auto& connection : connections_) {
+    if (connection) {
+      connection->reserve(messages);
+    }
+  }
+  events_.reserve(messages * connections_.size());
 }
 
 Status TcpTransport::announce(Rank peer,

@@ -49,6 +49,10 @@ class UcxPeer {
   /// Whether its hello has come and all that was sent to it has gone.
   bool is_connected() const noexcept { return greeted_ && pending_ == 0; }
 
+  void reserve(std::size_t messages) {
+    incoming_.reserve(messages);
+    outgoing_.reserve(messages);
+  }
   Status announce(const spi::MessageHeader& header,
                   std::span<const std::byte> payload,
                   std::uint64_t token);

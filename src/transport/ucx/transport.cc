@@ -246,6 +246,14 @@ Result<UcxPeer*> UcxTransport::find(Rank peer) const {
   return peers_[index_of(peer)].get();
 }
 
+void UcxTransport::reserve(std::size_t messages) {
+  for (const auto& peer : peers_) {
+    if (peer) {
+      peer->reserve(messages);
+    }
+  }
+}
+
 Status UcxTransport::announce(Rank peer,
                               const spi::MessageHeader& header,
                               std::span<const std::byte> payload,

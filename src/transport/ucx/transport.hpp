@@ -35,6 +35,7 @@ class UcxTransport final : public spi::Transport {
   const spi::TransportTraits& traits() const noexcept override { return traits_; }
   spi::TransportCounters counters() const noexcept override { return counters_; }
 
+  void reserve(std::size_t messages) override;
   Status announce(Rank peer,
                   const spi::MessageHeader& header,
                   std::span<const std::byte> payload,
