@@ -29,11 +29,18 @@ def read_figures(folder):
 def table(figures):
     if not figures:
         return "No figures have been published yet.\n"
-    lines = ["| what | measured | asked for | on | command | commit |", "|---|---|---|---|---|---|"]
-    for f in figures:
-        where = f'{f["kind"]}; {f["machine"]}; {f["date"]}'
-        lines.append(f'| {f["name"]} | {f["value"]} {f["unit"]} | {f["target"]} | {where} | `{f["command"]}` | {f["commit"]} |')
-    return "\n".join(lines) + "\n"
+    lines = []
+    # One table for all that was measured together, under a line that says how.
+    for how in dict.fromkeys(map(origin, figures)):
+        lines += [how, "", "| what | measured | asked for |", "|---|---|---|"]
+        lines += [f'| {f["name"]} | {f["value"]} {f["unit"]} | {f["target"]} |' for f in figures if origin(f) == how]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def origin(figure):
+    return (f'`{figure["command"]}`, measured on {figure["kind"]}, {figure["date"]}, {figure["machine"]}, '
+            f'commit {figure["commit"]}:')
 
 
 def with_table(readme, figures):

@@ -26,7 +26,14 @@ class ReadmeTable(unittest.TestCase):
         new = readme_table.with_table(readme, self.read(FIGURE))
         self.assertTrue(new.startswith("before\n") and new.endswith("after\n"))
         self.assertNotIn("old", new)
-        self.assertIn("| all-reduce | 0.97 of goodput | 0.97 | loopback; 2 cores; 2026-01-01 | `bench/x` | abc |", new)
+        self.assertIn("`bench/x`, measured on loopback, 2026-01-01, 2 cores, commit abc:\n", new)
+        self.assertIn("| all-reduce | 0.97 of goodput | 0.97 |\n", new)
+
+    def test_what_was_measured_together_stands_together(self):
+        figures = self.read([FIGURE, FIGURE | {"name": "other", "commit": "def"}, FIGURE | {"name": "third"}])
+        table = readme_table.table(figures)
+        self.assertEqual(table.count("| what |"), 2)
+        self.assertLess(table.index("third"), table.index("other"))
 
     def test_a_figure_without_a_command_or_a_kind_is_refused(self):
         for broken in [{k: v for k, v in FIGURE.items() if k != "command"}, FIGURE | {"kind": "felt"}]:
