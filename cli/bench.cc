@@ -37,6 +37,7 @@ struct BenchOptions {
   std::vector<std::string> memory{"arena", "user"};
   std::string link;
   std::string exchange;
+  std::string order;
   std::size_t repetitions = 0;  ///< 0: as many as move 200 MB, from 9 to 300
   double late_ms = 0;
 };
@@ -211,6 +212,7 @@ void print(const Figure& figure,
                                 {"memory", figure.memory},
                                 {"ranks", communicator.size()},
                                 {"exchange", communicator.exchange_name()},
+                                {"order", communicator.order_name()},
                                 {"repetitions", figure.repetitions},
                                 {"late_ms", options.late_ms},
                                 {"mismatches", figure.mismatches}};
@@ -239,9 +241,10 @@ Result<int> be_a_rank(const BenchOptions& options, const Context& context) {
   STRETTO_TRY_ASSIGN(auto communicator, Communicator::create(group, settings));
   const bool speaks = communicator->rank() == 0;
   if (speaks && !context.json) {
-    std::printf("all-reduce of %zu ranks, exchange %s, float32, in place\n",
+    std::printf("all-reduce of %zu ranks, exchange %s (order %s), float32, in place\n",
                 communicator->size(),
-                communicator->exchange_name().c_str());
+                communicator->exchange_name().c_str(),
+                communicator->order_name().c_str());
     std::printf("       bytes  memory     median us  alg GB/s  bus GB/s\n");
   }
   std::uint64_t mismatches = 0;
@@ -265,6 +268,9 @@ Result<int> bench(const BenchOptions& options, const Context& context) {
   }
   if (!options.exchange.empty()) {
     ::setenv("STRETTO_EXCHANGE", options.exchange.c_str(), 1);
+  }
+  if (!options.order.empty()) {
+    ::setenv("STRETTO_ORDER", options.order.c_str(), 1);
   }
   const char* rank = std::getenv("RANK");
   if (rank == nullptr || *rank == '\0') {
@@ -293,7 +299,9 @@ void add_bench(CLI::App& app, Context& context) {
       ->delimiter(',')
       ->check(CLI::IsMember({"arena", "user"}));
   allreduce->add_option("--link", options->link, "Emulate a link: RATE[,DELAY]");
-  allreduce->add_option("--exchange", options->exchange, "auto, owner or shared");
+  allreduce->add_option("--exchange", options->exchange, "auto, owner, shared, ring or mpi");
+  allreduce->add_option(
+      "--order", options->order, "Of sums: rank (default), or any for ring and mpi");
   allreduce->add_option("--repetitions", options->repetitions, "Of each size (default 9 to 300)");
   allreduce
       ->add_option(

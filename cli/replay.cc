@@ -56,6 +56,12 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<Group>& group,
   if (!options.schedule.empty()) {
     STRETTO_TRY_ASSIGN(settings.schedule, parse_schedule(options.schedule));
   }
+  if (!options.exchange.empty()) {
+    STRETTO_TRY_ASSIGN(settings.exchange, parse_exchange(options.exchange));
+  }
+  if (!options.order.empty()) {
+    STRETTO_TRY_ASSIGN(settings.order, parse_order(options.order));
+  }
   if (options.per_parameter) {
     settings.chunk_bytes = 0;
   }
@@ -150,6 +156,10 @@ void add_replay(CLI::App& app, Context& context) {
       ->add_option("--forward-ratio", options->scale.forward_ratio, "Forward time / backward time")
       ->capture_default_str();
   command->add_option("--schedule", options->schedule, "backward (default) or sequential");
+  command->add_option(
+      "--exchange", options->exchange, "auto (default), owner, one-hop, shared, ring or mpi");
+  command->add_option(
+      "--order", options->order, "Of sums: rank (default), or any for ring and mpi");
   command->add_option("--codec", "Only none in this build")->check(CLI::IsMember({"none"}));
   command->add_option("--steps", options->steps, "Steps that are measured")->capture_default_str();
   command->add_option("--warmup", options->warmup, "Steps before them")->capture_default_str();

@@ -195,8 +195,9 @@ nlohmann::ordered_json Replay::results() const {
     elements += static_cast<double>(layer.elements);
   }
   const auto steps = static_cast<double>(options_.steps);
-  const std::string in_use = engine_->describe();  // "owner over tcp"
+  const std::string in_use = engine_->describe();  // "ring over tcp, order native"
   const std::size_t over = in_use.find(" over ");
+  const std::size_t order = in_use.find(", order ");  // not said of the usual one
   const auto [least, most] = std::minmax_element(step_ms_.begin(), step_ms_.end());
   return {
       {"ranks", group_->size()},
@@ -223,7 +224,8 @@ nlohmann::ordered_json Replay::results() const {
       {"schedule", to_string(engine_->options().schedule)},
       {"codec", "none"},
       {"exchange", in_use.substr(0, over)},
-      {"transport", over == std::string::npos ? "" : in_use.substr(over + 6)},
+      {"order", order == std::string::npos ? "rank" : in_use.substr(order + 8)},
+      {"transport", over == std::string::npos ? "" : in_use.substr(over + 6, order - over - 6)},
       {"chunk_bytes", engine_->options().chunk_bytes},
       {"per_parameter", engine_->options().chunk_bytes == 0},
   };

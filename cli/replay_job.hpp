@@ -24,7 +24,9 @@ namespace stretto::cli {
 struct ReplayOptions {
   std::string profile;
   ReplayScale scale;
-  std::string schedule;  // empty: as the environment says
+  std::string schedule;  // empty: as the environment says; so the next two
+  std::string exchange;
+  std::string order;
   std::size_t steps = 12;
   std::size_t warmup = 4;
   std::uint64_t seed = 1;

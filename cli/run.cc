@@ -34,10 +34,11 @@ struct Setting {
   const char* variable;
   const char* help;
 };
-constexpr std::array<Setting, 10> kSettings{{
+constexpr std::array<Setting, 11> kSettings{{
     {"--link", "STRETTO_LINK", "Emulate a link: RATE[,DELAY], for example 1gbit or 500mbit,2ms"},
     {"--schedule", "STRETTO_SCHEDULE", "backward (default) or sequential"},
-    {"--exchange", "STRETTO_EXCHANGE", "auto, owner, one-hop or shared"},
+    {"--exchange", "STRETTO_EXCHANGE", "auto, owner, one-hop, shared, ring or mpi"},
+    {"--order", "STRETTO_ORDER", "Of sums: rank (default), or any for the exchanges ring and mpi"},
     {"--transport", "STRETTO_TRANSPORT", "auto, inproc, tcp or ucx"},
     {"--chunk", "STRETTO_CHUNK", "Unit of transfer, for example 1m"},
     {"--timeout", "STRETTO_TIMEOUT", "For ranks to appear and for a step's waits, e.g. 60s"},

@@ -51,6 +51,10 @@ Status check_exchange(const std::string& value) {
   return status_of(parse_exchange(value));
 }
 
+Status check_order(const std::string& value) {
+  return status_of(parse_order(value));
+}
+
 Status check_transport(const std::string& value) {
   EngineOptions options;
   options.transport = value;
@@ -105,12 +109,19 @@ Status check_log(const std::string& value) {
           "there is no level '" + value + "'; choose debug, info, warning, error or off"};
 }
 
-constexpr std::array<Known, 17> kKnown{{
+constexpr std::array<Known, 18> kKnown{{
     {"STRETTO_SCHEDULE",
      "backward",
      "when gradients travel: backward or sequential",
      {Form::kText, check_schedule}},
-    {"STRETTO_EXCHANGE", "auto", "auto, owner, one-hop or shared", {Form::kText, check_exchange}},
+    {"STRETTO_EXCHANGE",
+     "auto",
+     "auto, owner, one-hop, shared, ring or mpi",
+     {Form::kText, check_exchange}},
+    {"STRETTO_ORDER",
+     "rank",
+     "of sums: rank, or any for the exchanges ring and mpi",
+     {Form::kText, check_order}},
     {"STRETTO_TRANSPORT", "auto", "auto, inproc, tcp or ucx", {Form::kText, check_transport}},
     {"STRETTO_LINK", "none", "emulated link: RATE[,DELAY]", {Form::kText, check_link}},
     {"STRETTO_CHUNK",

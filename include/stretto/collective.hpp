@@ -70,6 +70,8 @@ class Communicator {
   virtual std::size_t size() const noexcept = 0;
   /// How bytes move: "shared" or "owner".
   virtual std::string exchange_name() const = 0;
+  /// In which order it adds: "rank" or "native".
+  virtual std::string order_name() const = 0;
 
   /// Memory that is fastest to use here.  All ranks call it together, each with its own size.
   virtual Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) = 0;

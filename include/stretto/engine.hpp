@@ -110,7 +110,7 @@ class Engine {
   /// Steps begun so far; the number that errors and traces name.
   virtual std::uint64_t step() const noexcept = 0;
   virtual const EngineOptions& options() const noexcept = 0;
-  /// What is really in use: "owner over tcp".
+  /// What is really in use: "owner over tcp"; "ring over tcp, order native".
   virtual std::string describe() const = 0;
 
   /// Ends in order: nothing is in flight afterwards.  Without it the destructor only stops.

@@ -22,6 +22,14 @@ enum class ExchangeKind : std::uint8_t {
   kOwner,   ///< each shard goes to one rank, which adds and answers
   kOneHop,  ///< everyone sends everything to everyone; least latency, most bytes
   kShared,  ///< ranks of one host read each other's gradients in place
+  kRing,    ///< each rank sends to the next alone; adds in an order of its own
+  kMpi,     ///< MPI's own all-reduce; adds in an order of its own
+};
+
+/// Which orders of adding an exchange may have.
+enum class OrderChoice : std::uint8_t {
+  kRank,  ///< rank 0 + rank 1 + ...: the same bits with every exchange that may be chosen
+  kAny,   ///< an exchange's own order too: bits may differ with exchange, ranks and chunks
 };
 
 /// A link that is emulated inside the transport, without root.  Zero means not limited.
@@ -60,6 +68,8 @@ struct EngineOptions {
 
   Schedule schedule = Schedule::kBackward;
   ExchangeKind exchange = ExchangeKind::kAuto;
+  /// The exchanges ring and mpi need kAny; kAuto never takes one of them.
+  OrderChoice order = OrderChoice::kRank;
   std::string transport = "auto";  ///< auto | inproc | tcp | ucx (trusted networks)
   LinkOptions link;                ///< emulate a slower network
   /// Unit of transfer.  Smaller: sooner on the wire; larger: fewer messages.  0: a parameter each;
@@ -80,8 +90,8 @@ struct EngineOptions {
   std::string trace_file;                     ///< Chrome trace, written at shutdown; empty: none
   std::string metrics_file;                   ///< one JSON line per step; empty: none
 
-  /// Fills the above from STRETTO_SCHEDULE, _EXCHANGE, _TRANSPORT, _LINK, _CHUNK, _TIMEOUT, _TRACE,
-  /// _METRICS, _REDUCTION_THREADS over what `base` says.
+  /// Fills the above from STRETTO_SCHEDULE, _EXCHANGE, _ORDER, _TRANSPORT, _LINK, _CHUNK, _TIMEOUT,
+  /// _TRACE, _METRICS, _REDUCTION_THREADS over what `base` says.
   static Result<EngineOptions> from_environment(const EngineOptions& base);
   static Result<EngineOptions> from_environment() { return from_environment(EngineOptions{}); }
   Status validate() const;
@@ -93,8 +103,10 @@ struct EngineOptions {
 Result<LinkOptions> parse_link(std::string_view text);
 /// Reads "sequential" or "backward".
 Result<Schedule> parse_schedule(std::string_view text);
-/// Reads "auto", "owner", "one-hop" or "shared".
+/// Reads "auto", "owner", "one-hop", "shared", "ring" or "mpi".
 Result<ExchangeKind> parse_exchange(std::string_view text);
+/// Reads "rank" or "any".
+Result<OrderChoice> parse_order(std::string_view text);
 /// Reads "64k", "1m", "4096" (powers of 1024).
 Result<std::size_t> parse_bytes(std::string_view text);
 /// Reads "2ms", "500us", "60s", "1m".
@@ -102,5 +114,6 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
 std::string_view to_string(Schedule schedule) noexcept;
 std::string_view to_string(ExchangeKind exchange) noexcept;
+std::string_view to_string(OrderChoice order) noexcept;
 
 }  // namespace stretto

@@ -169,13 +169,26 @@ Result<Schedule> parse_schedule(std::string_view text) {
 }
 
 Result<ExchangeKind> parse_exchange(std::string_view text) {
-  for (const ExchangeKind kind :
-       {ExchangeKind::kAuto, ExchangeKind::kOwner, ExchangeKind::kOneHop, ExchangeKind::kShared}) {
+  for (const ExchangeKind kind : {ExchangeKind::kAuto,
+                                  ExchangeKind::kOwner,
+                                  ExchangeKind::kOneHop,
+                                  ExchangeKind::kShared,
+                                  ExchangeKind::kRing,
+                                  ExchangeKind::kMpi}) {
     if (text == to_string(kind)) {
       return kind;
     }
   }
-  return cannot_read("an exchange", text, "auto, owner, one-hop or shared");
+  return cannot_read("an exchange", text, "auto, owner, one-hop, shared, ring or mpi");
+}
+
+Result<OrderChoice> parse_order(std::string_view text) {
+  for (const OrderChoice order : {OrderChoice::kRank, OrderChoice::kAny}) {
+    if (text == to_string(order)) {
+      return order;
+    }
+  }
+  return cannot_read("an order of sums", text, "rank or any");
 }
 
 Result<std::size_t> parse_bytes(std::string_view text) {
@@ -220,8 +233,16 @@ std::string_view to_string(ExchangeKind exchange) noexcept {
       return "one-hop";
     case ExchangeKind::kShared:
       return "shared";
+    case ExchangeKind::kRing:
+      return "ring";
+    case ExchangeKind::kMpi:
+      return "mpi";
   }
   return "unknown";
+}
+
+std::string_view to_string(OrderChoice order) noexcept {
+  return order == OrderChoice::kRank ? "rank" : "any";
 }
 
 Result<GroupOptions> GroupOptions::from_environment() {
@@ -287,6 +308,9 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
   if (auto text = variable("STRETTO_EXCHANGE")) {
     STRETTO_TRY_ASSIGN(options.exchange, parse_exchange(*text));
   }
+  if (auto text = variable("STRETTO_ORDER")) {
+    STRETTO_TRY_ASSIGN(options.order, parse_order(*text));
+  }
   if (auto text = variable("STRETTO_TRANSPORT")) {
     options.transport = *text;
   }
@@ -329,6 +353,13 @@ Status EngineOptions::validate() const {
     return {StatusCode::kInvalidArgument,
             "the chunk size is " + std::to_string(chunk_bytes) +
                 " bytes; it must be from 1 KiB to 1 GiB, or 0 for a chunk per parameter"};
+  }
+  const bool native = exchange == ExchangeKind::kRing || exchange == ExchangeKind::kMpi;
+  if (native && order != OrderChoice::kAny) {
+    return {StatusCode::kInvalidArgument,
+            "the exchange " + std::string(to_string(exchange)) +
+                " adds in an order of its own, so its bits differ from those of the others; set "
+                "STRETTO_ORDER=any (--order any) to allow that, or choose owner"};
   }
   if (transport != "auto" && transport != "inproc" && transport != "tcp" && transport != "ucx") {
     return {StatusCode::kInvalidArgument,

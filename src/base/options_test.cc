@@ -52,6 +52,28 @@ TEST(Options, ChunksAreASixtyFourthOfTheGradientsWithinLimits) {
   EXPECT_EQ(options.chunk_bytes_for(std::size_t{1} << 30), 4096U);
 }
 
+TEST(Options, AnExchangeWithAnOrderOfItsOwnMustBeAllowed) {
+  EngineOptions options;
+  for (const ExchangeKind exchange : {ExchangeKind::kRing, ExchangeKind::kMpi}) {
+    options.exchange = exchange;
+    options.order = OrderChoice::kRank;
+    const Status refused = options.validate();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("STRETTO_ORDER=any"), std::string::npos) << refused.message();
+    options.order = OrderChoice::kAny;
+    EXPECT_TRUE(options.validate().is_ok());
+    EXPECT_EQ(parse_exchange(to_string(exchange)).value(), exchange);
+  }
+  EXPECT_FALSE(parse_order("native").has_value());
+  {
+    Environment ring(Variables{{"STRETTO_EXCHANGE", "ring"}});
+    EXPECT_FALSE(EngineOptions::from_environment().has_value());
+    Environment any(Variables{{"STRETTO_ORDER", "any"}});
+    EXPECT_EQ(EngineOptions::from_environment()->exchange, ExchangeKind::kRing);
+    EXPECT_EQ(EngineOptions::from_environment()->order, OrderChoice::kAny);
+  }
+}
+
 TEST(Options, SizesAndTimesAreReadWithUnits) {
   EXPECT_EQ(parse_bytes("64k").value(), 65536U);
   EXPECT_EQ(parse_bytes("4096").value(), 4096U);

@@ -60,6 +60,7 @@ class CollectiveRanks : public ::testing::TestWithParam<Parameters> {
     run_ranks(std::get<0>(GetParam()), [&](const std::shared_ptr<Group>& group) {
       EngineOptions options;
       options.exchange = std::get<1>(GetParam());
+      options.order = OrderChoice::kAny;
       options.chunk_bytes = 64 << 10;
       auto made = Communicator::create(group, options);
       ASSERT_TRUE(made.has_value()) << made.error().to_string();
@@ -265,6 +266,11 @@ INSTANTIATE_TEST_SUITE_P(Transport,
                          CollectiveRanks,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
                                             ::testing::Values(ExchangeKind::kOwner),
+                                            ::testing::Values(From::kUser)));
+INSTANTIATE_TEST_SUITE_P(Ring,
+                         CollectiveRanks,
+                         ::testing::Combine(::testing::Values(3),
+                                            ::testing::Values(ExchangeKind::kRing),
                                             ::testing::Values(From::kUser)));
 
 class CollectiveFailures : public ::testing::TestWithParam<ExchangeKind> {};

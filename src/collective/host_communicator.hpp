@@ -46,6 +46,7 @@ class HostCommunicator final : public BaseCommunicator {
                                                     Deadline deadline);
 
   std::string exchange_name() const override { return "shared"; }
+  std::string order_name() const override { return "rank"; }
   Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;

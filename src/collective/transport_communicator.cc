@@ -36,7 +36,7 @@ Result<std::unique_ptr<Communicator>> TransportCommunicator::make(std::shared_pt
 Status TransportCommunicator::build() {
   EngineOptions options = options_;
   // A rank's input may be its output: with one hop it would be overwritten while it is still sent.
-  // With an owner a result comes only after the owner has all parts.
+  // With an owner or a ring a result comes only after all parts have been read.
   options.one_hop_bytes = 0;
   if (options.exchange == ExchangeKind::kAuto) {
     options.exchange = ExchangeKind::kOwner;
@@ -52,6 +52,7 @@ Status TransportCommunicator::build() {
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options));
   STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options));
   name_ = exchange_->traits().name;
+  order_ = exchange_->traits().order;
   return {};
 }
 

@@ -50,6 +50,7 @@ class TransportCommunicator final : public BaseCommunicator {
                                                     const EngineOptions& options);
 
   std::string exchange_name() const override { return name_; }
+  std::string order_name() const override { return std::string(spi::to_string(order_)); }
   Result<std::unique_ptr<spi::Buffer>> allocate(std::size_t bytes) override;
   bool advance_to(std::uint64_t number) override;
   Status wait_for(std::uint64_t number, Deadline deadline) override;
@@ -155,6 +156,7 @@ class TransportCommunicator final : public BaseCommunicator {
   Status match(std::size_t peer);
 
   std::string name_;
+  spi::SumOrder order_ = spi::SumOrder::kRank;
   std::unique_ptr<PlanGate> transport_;       ///< the exchange's
   std::unique_ptr<spi::Transport> messages_;  ///< for all else: an exchange wants its own
   std::vector<Peer> peers_;                   ///< by rank

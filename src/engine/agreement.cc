@@ -26,6 +26,7 @@ Offer own_offer(std::span<const ParameterSpec> parameters, const EngineOptions& 
           {{"chunk size", std::to_string(options.chunk_bytes)},
            {"one-hop size", std::to_string(options.one_hop_bytes)},
            {"exchange", std::string(to_string(options.exchange))},
+           {"order of sums", std::string(to_string(options.order))},
            {"schedule", std::string(to_string(options.schedule))},
            {"replica check", std::to_string(options.check_replicas_every)}},
           {parameters.begin(), parameters.end()}};

@@ -430,7 +430,9 @@ std::string EngineImpl::describe() const {
   if (exchange_ == nullptr) {
     return "not committed";
   }
-  return exchange_->traits().name + " over " + transport_->traits().name;
+  const spi::ExchangeTraits& traits = exchange_->traits();
+  const bool native = traits.order == spi::SumOrder::kNative;
+  return traits.name + " over " + transport_->traits().name + (native ? ", order native" : "");
 }
 
 Status EngineImpl::shutdown() {

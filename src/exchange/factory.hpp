@@ -26,4 +26,19 @@ Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& trans
                                                            spi::Device& device,
                                                            const OwnerOptions& options);
 
+struct RingOptions {
+  /// Room for sums on their way; at least one float32 shard for each rank is always held.
+  std::size_t scratch_bytes = std::size_t{64} << 20;
+};
+
+/// Each rank sends to the next alone: sums go round, then results.  Adds in an order of its own.
+///
+/// Ownership: `transport` and `device` outlive the exchange.
+/// Cost:      2 (P - 1) hops; 2 (P - 1) / P of the chunk's bytes sent per rank in float32, 3 (P -
+/// 1)
+///            / P in 16 bits.
+Result<std::unique_ptr<spi::Exchange>> make_ring_exchange(spi::Transport& transport,
+                                                          spi::Device& device,
+                                                          const RingOptions& options);
+
 }  // namespace stretto::exchange

@@ -13,6 +13,10 @@
 #include "transport/tcp/factory.hpp"
 #include "transport/ucx/factory.hpp"
 
+#ifdef STRETTO_HAVE_MPI
+#include "exchange/mpi/factory.hpp"
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -129,6 +133,28 @@ Result<std::unique_ptr<spi::Exchange>> make_shared(Group& group,
   return made;
 }
 
+Result<std::unique_ptr<spi::Exchange>> make_mpi(Group& group,
+                                                spi::Device& device,
+                                                const EngineOptions& options) {
+  if (options.link.emulated()) {
+    return fail(StatusCode::kUnsupported,
+                "MPI's bytes do not pass through an emulated link; choose the exchange owner or "
+                "ring, or no link");
+  }
+  if (group.is_in_process() && group.size() > 1) {
+    return fail(StatusCode::kUnsupported,
+                "the exchange mpi is for ranks that are processes; choose owner");
+  }
+#ifdef STRETTO_HAVE_MPI
+  return exchange::make_mpi_exchange(group.control(), device, {group.options().timeout});
+#else
+  static_cast<void>(device);
+  return fail(StatusCode::kUnsupported,
+              "this build has no exchange mpi; install an MPI and build with STRETTO_WITH_MPI=ON, "
+              "or choose another exchange");
+#endif
+}
+
 std::atomic<DeviceFactory> device_for_tests{nullptr};  // NOLINT: a seam for tests
 
 }  // namespace
@@ -153,10 +179,18 @@ Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options) {
   return device::make_cpu_device(options.reduction_threads);
 }
 
-Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
-                                                     spi::Transport& transport,
-                                                     spi::Device& device,
-                                                     const EngineOptions& options) {
+namespace {
+
+Result<std::unique_ptr<spi::Exchange>> make_any_exchange(Group& group,
+                                                         spi::Transport& transport,
+                                                         spi::Device& device,
+                                                         const EngineOptions& options) {
+  if (options.exchange == ExchangeKind::kRing) {
+    return exchange::make_ring_exchange(transport, device, {options.scratch_bytes});
+  }
+  if (options.exchange == ExchangeKind::kMpi) {
+    return make_mpi(group, device, options);
+  }
   STRETTO_TRY_ASSIGN(auto shared, make_shared(group, device, options));
   if (shared != nullptr) {
     return shared;
@@ -166,6 +200,22 @@ Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
       options.exchange == ExchangeKind::kOneHop ? SIZE_MAX : options.one_hop_bytes;
   owner.scratch_bytes = options.scratch_bytes;
   return exchange::make_owner_exchange(transport, device, owner);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
+                                                     spi::Transport& transport,
+                                                     spi::Device& device,
+                                                     const EngineOptions& options) {
+  STRETTO_TRY_ASSIGN(auto made, make_any_exchange(group, transport, device, options));
+  if (made->traits().order == spi::SumOrder::kNative && options.order != OrderChoice::kAny) {
+    return fail(StatusCode::kInvalidArgument,
+                "the exchange " + made->traits().name +
+                    " adds in an order of its own; set STRETTO_ORDER=any (--order any) to allow "
+                    "that, or choose owner");
+  }
+  return made;
 }
 
 }  // namespace stretto::registry

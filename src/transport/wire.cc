@@ -109,7 +109,7 @@ Result<spi::MessageHeader> decode_message_header(
   const auto dtype = reader.get<std::uint8_t>();
   header.codec = reader.get<std::uint8_t>();
   header.flags = reader.get<std::uint8_t>();
-  if (stage > static_cast<std::uint8_t>(spi::Stage::kUser)) {
+  if (stage > static_cast<std::uint8_t>(spi::Stage::kPartialSum)) {
     return corrupt("a message of unknown stage", stage);
   }
   if (dtype > static_cast<std::uint8_t>(DType::kBFloat16)) {

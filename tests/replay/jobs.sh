@@ -3,7 +3,7 @@
 # Small replays: every element of three steps is right whatever the schedule, errors have their exit codes.
 . "$(dirname "$0")/../cli/common.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN
-unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_TRANSPORT STRETTO_TRACE
+unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_ORDER STRETTO_TRANSPORT STRETTO_TRACE
 
 # A tiny model: a layer without time, one without bytes, one of several chunks.
 profile=$folder/tiny.bk.log
@@ -37,7 +37,11 @@ replay 2 --per-parameter
 expect_result per_parameter true
 STRETTO_EXCHANGE=owner replay 2
 expect_result exchange '"[^"]*owner[^"]*"'
+replay 3 --exchange ring --order any
+expect_result exchange '"ring"'
+expect_result order '"native"'
 replay 1
+expect_result order '"rank"'
 
 # UCX, or one line that says what is missing.
 if "$stretto" doctor | grep -q '^UCX .*built in;'; then
@@ -72,6 +76,8 @@ expect_code 2 "$stretto" replay --profile "$profile" --time-scale -1
 expect_code 2 "$stretto" replay --profile "$profile" --byte-scale 1e6
 expect_code 2 "$stretto" replay --profile "$profile" --schedule full
 expect_text err "cannot read 'full' as a schedule"
+expect_code 2 "$stretto" replay --profile "$profile" --exchange ring
+expect_text err 'STRETTO_ORDER=any (--order any)'
 expect_code 2 "$stretto" run -n 2 -- sh -c 'exec "$0" replay --profile "$1" --steps $((2 + RANK))' "$stretto" "$profile"
 expect_text err 'differ in profile, scales, steps or seed'
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stretto::spi {
@@ -62,8 +63,8 @@ struct PendingShard {
   std::uint64_t step = 0;
   ChunkId chunk{0};
   std::size_t shard = 0;
-  bool reduced_here = false;  ///< `missing` owe their parts; else `missing` is the owner, who may
-                              ///< wait for others itself
+  bool reduced_here = false;  ///< `missing` owe their parts; else `missing` is the rank that this
+                              ///< one waits for (an owner, a neighbour), who may wait itself
   std::vector<Rank> missing;
 };
 
@@ -72,6 +73,10 @@ enum class SumOrder : std::uint8_t {
   kRank,    ///< rank 0 + rank 1 + ..., in float32: the same bits with every exchange of this order
   kNative,  ///< whatever the library or topology gives: only with `--order any`
 };
+
+constexpr std::string_view to_string(SumOrder order) noexcept {
+  return order == SumOrder::kRank ? "rank" : "native";
+}
 
 /// What comes back from an exchange.
 enum class Returns : std::uint8_t { kMeanGradient, kValue };

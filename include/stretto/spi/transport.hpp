@@ -18,6 +18,7 @@ enum class Stage : std::uint8_t {
   kOneHop = 2,        ///< a whole chunk of one rank's gradient, to everyone
   kFooter = 3,        ///< what a rank says of itself at the end of a step
   kUser = 4,          ///< a message of the public send and receive calls
+  kPartialSum = 5,    ///< float32 sum of a shard over some ranks, to the next of a ring
 };
 
 /// Flag of a message whose receiver has its buffer at hand and accepts as soon as it is announced:
