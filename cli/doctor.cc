@@ -2,6 +2,7 @@
 //
 // stretto doctor: what this build has, what this host offers, and what stands in the way.
 #include "command.hpp"
+#include "exchange/mpi/factory.hpp"
 #include "rendezvous/socket.hpp"
 #include "settings.hpp"
 #include "transport/ucx/factory.hpp"
@@ -71,9 +72,12 @@ void examine_build(Findings& findings) {
                       ucx ? *ucx + " built in; for networks that you trust altogether: a forged "
                                    "message ends the process"
                           : "not built in"});
-  for (const char* name : {"MPI", "CUDA"}) {
-    findings.push_back({name, "not built in"});
-  }
+  const auto mpi = exchange::mpi_version();
+  findings.push_back({"MPI",
+                      mpi ? *mpi + " built in; opens ports of its own, for networks that you trust "
+                                   "altogether"
+                          : "not built in"});
+  findings.push_back({"CUDA", "not built in"});
 }
 
 /// The vector extensions that the kernels have code for.

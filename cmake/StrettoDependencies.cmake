@@ -32,7 +32,8 @@ macro(stretto_component_found name found)
   else()
     set(STRETTO_HAVE_${name} OFF)
   endif()
-  add_feature_info(${name} STRETTO_HAVE_${name} "STRETTO_WITH_${name}=${STRETTO_WITH_${name}}")
+  # Not the bare name: a package of that name would hide it in the summary.
+  add_feature_info("with ${name}" STRETTO_HAVE_${name} "STRETTO_WITH_${name}=${STRETTO_WITH_${name}}")
 endmacro()
 
 stretto_component(TORCH "libtorch adapter")
@@ -49,6 +50,12 @@ if(NOT STRETTO_WITH_UCX STREQUAL "OFF")
   pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
 endif()
 stretto_component_found(UCX UCX_FOUND)
+
+stretto_component(MPI "MPI's own all-reduce as an exchange")
+if(NOT STRETTO_WITH_MPI STREQUAL "OFF")
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+stretto_component_found(MPI MPI_C_FOUND)
 
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(CCACHE ccache)

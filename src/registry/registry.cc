@@ -7,15 +7,12 @@
 #include "base/mutex.hpp"
 #include "device/cpu/factory.hpp"
 #include "exchange/factory.hpp"
+#include "exchange/mpi/factory.hpp"
 #include "exchange/shared/factory.hpp"
 #include "transport/decorators/shaped_transport.hpp"
 #include "transport/inproc/inproc_transport.hpp"
 #include "transport/tcp/factory.hpp"
 #include "transport/ucx/factory.hpp"
-
-#ifdef STRETTO_HAVE_MPI
-#include "exchange/mpi/factory.hpp"
-#endif
 
 #include <algorithm>
 #include <atomic>
@@ -145,14 +142,7 @@ Result<std::unique_ptr<spi::Exchange>> make_mpi(Group& group,
     return fail(StatusCode::kUnsupported,
                 "the exchange mpi is for ranks that are processes; choose owner");
   }
-#ifdef STRETTO_HAVE_MPI
   return exchange::make_mpi_exchange(group.control(), device, {group.options().timeout});
-#else
-  static_cast<void>(device);
-  return fail(StatusCode::kUnsupported,
-              "this build has no exchange mpi; install an MPI and build with STRETTO_WITH_MPI=ON, "
-              "or choose another exchange");
-#endif
 }
 
 std::atomic<DeviceFactory> device_for_tests{nullptr};  // NOLINT: a seam for tests

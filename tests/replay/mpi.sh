@@ -1,0 +1,30 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A replay under mpirun whose gradients MPI adds: every element of three steps is right.
+# mpi.sh STRETTO WITH_MPIRUN MPIRUN
+. "$(dirname "$0")/../cli/common.sh"
+with_mpirun=$2 mpirun=$3
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN
+unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_ORDER STRETTO_TRACE STRETTO_LINK
+profile=$folder/tiny.bk.log
+printf 'a tiny model\n1\n6\n500,4000\n0,120\n300,0\n20,16\n700,2000000\n400,4096\n' >"$profile"
+replay=("$stretto" replay --json --profile "$profile" --time-scale 1 --byte-scale 1 --steps 4 --warmup 1)
+
+for schedule in backward sequential; do
+  expect_code 0 "$with_mpirun" "$mpirun" 3 "${replay[@]}" --exchange mpi --order any --schedule $schedule
+  expect_text out '^{.*"mismatches":0[,}]'
+  expect_text out '^{.*"verified_steps":3[,}]'
+  expect_text out '^{.*"exchange":"mpi","order":"native"'
+done
+
+# An order of its own has to be allowed.
+expect_code 2 "${replay[@]}" --exchange mpi
+expect_text err 'the exchange mpi adds in an order of its own.*--order any'
+# Ranks that MPI did not start, and an emulated link, get a reason.
+expect_code 3 "$stretto" run -n 2 --exchange mpi --order any -- "${replay[@]}"
+expect_text err 'MPI did not start this process; start the job with mpirun'
+expect_code 3 "$stretto" run -n 2 --exchange mpi --order any --link 1gbit -- "${replay[@]}"
+expect_text err 'do not pass through an emulated link'
+expect_code 0 "$stretto" doctor
+expect_text out '^MPI .*networks that you trust'
+finish
