@@ -12,7 +12,6 @@ namespace stretto::engine {
 
 Stepper::Stepper(const StepperParts& parts)
     : parts_(parts), parameters_(parts.parameters.size()), footer_values_(kFlags) {
-  copying_.reserve(parameters_.size());
   seen_order_.resize(footer());
   expected_order_.resize(footer());
   for (std::size_t p = 0; p < footer(); ++p) {
@@ -26,9 +25,6 @@ Result<std::unique_ptr<Stepper>> Stepper::make(const StepperParts& parts) {
   auto stepper = std::unique_ptr<Stepper>(new Stepper(parts));
   STRETTO_TRY_ASSIGN(stepper->stream_, parts.device->make_stream());
   STRETTO_TRY_ASSIGN(stepper->quiet_, parts.device->make_event());
-  for (ParameterState& parameter : stepper->parameters_) {
-    STRETTO_TRY_ASSIGN(parameter.copied, parts.device->make_event());
-  }
   return stepper;
 }
 
@@ -47,6 +43,11 @@ std::byte* Stepper::slot(std::size_t parameter) const noexcept {
   const schedule::Layout::Place& place = parts_.layout->places[parameter];
   const schedule::Layout::Bucket& bucket = parts_.layout->buckets[index_of(place.bucket)];
   return parts_.contributions + bucket.first_byte + place.first_element * size_of(bucket.dtype);
+}
+
+std::byte* Stepper::slot(const Piece& piece) const noexcept {
+  return slot(piece.parameter) +
+         piece.first_element * size_of(parts_.parameters[piece.parameter].dtype);
 }
 
 Status Stepper::set_plan(const schedule::Plan& plan,
@@ -76,12 +77,17 @@ Status Stepper::set_plan(const schedule::Plan& plan,
   partial_.clear();
   partial_.reserve(chunks_.size());
   map_parameters_to_shards();
+  copying_.reserve(pieces_.size());
+  for (Piece& piece : pieces_) {
+    STRETTO_TRY_ASSIGN(piece.copied, parts_.device->make_event());
+  }
   return {};
 }
 
 void Stepper::map_parameters_to_shards() {
   expected_remaining_.assign(shards_.size(), 0);
   first_in_shard_.assign(shards_.size(), 0);
+  pieces_.clear();
   // Chunks and parameters are both in memory order, so one pass over each is enough.
   std::size_t chunk = 0;
   for (std::size_t at = 0; at < parts_.layout->order.size(); ++at) {
@@ -90,6 +96,8 @@ void Stepper::map_parameters_to_shards() {
     ParameterState& parameter = parameters_[index_of(id)];
     parameter.first_shard = 0;
     parameter.shard_count = 0;
+    parameter.first_piece = pieces_.size();
+    parameter.piece_count = 0;
     const std::size_t end = place.first_element + place.element_count;
     const auto ends_before = [&](const schedule::Plan::Chunk& c) {
       return c.bucket < place.bucket ||
@@ -115,10 +123,37 @@ void Stepper::map_parameters_to_shards() {
           if (expected_remaining_[shard]++ == 0) {
             first_in_shard_[shard] = static_cast<std::uint32_t>(at);
           }
+          const std::size_t begin = std::max(first, place.first_element);
+          add_to_piece(index_of(id),
+                       shard,
+                       begin - place.first_element,
+                       std::min(end, first + range.count) - begin);
         }
       }
     }
   }
+}
+
+/// Adds a shard's part of a parameter to its last piece, or begins another.
+void Stepper::add_to_piece(std::size_t parameter,
+                           std::size_t shard,
+                           std::size_t first_element,
+                           std::size_t element_count) {
+  // Large enough to copy well, small enough that the first is on its way within a tenth of a
+  // millisecond.
+  constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+  ParameterState& state = parameters_[parameter];
+  const std::size_t width = size_of(parts_.parameters[parameter].dtype);
+  if (state.piece_count == 0 || pieces_.back().element_count * width >= kPieceBytes) {
+    Piece piece;
+    piece.parameter = static_cast<std::uint32_t>(parameter);
+    piece.first_shard = static_cast<std::uint32_t>(shard);
+    piece.first_element = first_element;
+    pieces_.push_back(std::move(piece));
+    ++state.piece_count;
+  }
+  ++pieces_.back().shard_count;
+  pieces_.back().element_count += element_count;
 }
 
 Status Stepper::handle(const Command& command) {
@@ -165,6 +200,7 @@ void Stepper::begin(const Command& command) {
     parameter.away = parameter.shard_count;
     parameter.touched = false;
     parameter.queued = false;
+    parameter.non_finite = 0;
     parameter.ready = TimePoint{};
     if (parameter.shard_count == 0) {  // without elements it is home as it is
       parts_.board->home_step[p].store(command.step, std::memory_order_release);

@@ -37,7 +37,8 @@ struct StepperParts {
 };
 
 /// The state of a step: counts gradients down to chunks, launches chunks, counts results up to
-/// parameters.  Every decision here is made without a clock of its own and without waiting.
+/// parameters.  Every decision here is made without waiting, at the time that the caller says; the
+/// clock is read only between the pieces of a large gradient.
 ///
 /// The footer is a small parameter of the engine's own: per user parameter whether this rank used
 /// it, and two flags.  It goes with everything else and makes the end of a step known to all.
@@ -98,6 +99,17 @@ class Stepper {
     bool touched = false;
     bool queued = false;  ///< on its way into the arena, or there
     TimePoint ready{};    ///< when the last backward pass left it; never, if it did not
+    std::size_t first_piece = 0;
+    std::size_t piece_count = 0;
+    std::size_t non_finite = 0;  ///< values, so far
+  };
+  /// A run of a parameter's shards that is brought into the arena by one copy.
+  struct Piece {
+    std::uint32_t parameter = 0;
+    std::uint32_t first_shard = 0;
+    std::uint32_t shard_count = 0;
+    std::size_t first_element = 0;  ///< in the parameter
+    std::size_t element_count = 0;
     std::unique_ptr<spi::Event> copied;
   };
 
@@ -105,16 +117,24 @@ class Stepper {
 
   std::size_t footer() const noexcept { return parameters_.size() - 1; }
   std::byte* slot(std::size_t parameter) const noexcept;
+  std::byte* slot(const Piece& piece) const noexcept;
   void map_parameters_to_shards();
+  void add_to_piece(std::size_t parameter,
+                    std::size_t shard,
+                    std::size_t first_element,
+                    std::size_t element_count);
   void begin(const Command& command);
   Status ready(const Command& command);
-  Status take_over(const Command& command);
+  Status take_over(const Command& command, const Piece& piece);
+  Status send_early();
   Status finish(const Command& command);
   Status leave_out(std::size_t parameter);
   Status write_footer();
   Result<bool> collect_copies(TimePoint now);
-  Status arrive(std::size_t parameter, TimePoint now);
-  void check_finite(std::size_t parameter);
+  Status record_pieces(std::size_t parameter);
+  Status arrive(const Piece& piece, TimePoint now);
+  std::size_t chunk_of(std::size_t shard) const noexcept;
+  void check_finite(const Piece& piece);
   Status launch(std::size_t chunk, TimePoint now);
   Status launch_run(std::size_t chunk, std::size_t first, std::size_t count, TimePoint now);
   Status flush(TimePoint now);
@@ -132,7 +152,8 @@ class Stepper {
   std::vector<std::uint32_t>
       first_in_shard_;                  ///< by shard: place in layout.order of its first parameter
   std::vector<std::uint32_t> partial_;  ///< chunks with ready shards that have not left
-  std::vector<std::uint32_t> copying_;  ///< parameters on their way into the arena, in order
+  std::vector<Piece> pieces_;           ///< of all parameters
+  std::vector<std::uint32_t> copying_;  ///< pieces on their way into the arena, in order
   std::size_t copying_first_ = 0;
   std::vector<float> footer_values_;
   schedule::Plan plan_;
@@ -143,7 +164,11 @@ class Stepper {
   Command begun_;
   bool step_open_ = false;
   bool finishing_ = false;
-  bool taken_over_ = false;  ///< of the command that is tried again
+  // Of a command that is tried again:
+  bool taking_ = false;  ///< it was begun
+  std::size_t pieces_taken_ = 0;
+  bool piece_posted_ = false;  ///< the next one has been posted, but not recorded
+  bool accumulates_ = false;   ///< an earlier backward pass has left something there
   std::size_t home_ = 0;
   std::size_t released_ = 0;
   std::size_t in_flight_ = 0;  ///< shards that were submitted and are not home

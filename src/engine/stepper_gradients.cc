@@ -15,50 +15,73 @@ Status Stepper::ready(const Command& command) {
     return {StatusCode::kInternal, "a gradient came outside of a step"};
   }
   ParameterState& parameter = parameters_[command.parameter];
-  if (!taken_over_) {
-    STRETTO_TRY(take_over(command));
-    taken_over_ = true;  // if recording would block, the copy is not repeated
+  if (!taking_) {
+    taking_ = true;
+    parts_.recorder->add({trace::What::kReady,
+                          trace::Lane::kGradients,
+                          command.parameter,
+                          begun_.step,
+                          command.when,
+                          command.when});
+    accumulates_ = parameter.touched;
+    parameter.touched = true;
+    parameter.ready = command.when;
   }
+  // Where a call would block, the command comes again and goes on from here.
+  while (pieces_taken_ < parameter.piece_count) {
+    const std::size_t at = parameter.first_piece + pieces_taken_;
+    if (!piece_posted_) {
+      STRETTO_TRY(take_over(command, pieces_[at]));
+      piece_posted_ = true;
+    }
+    if (command.last_pass) {
+      STRETTO_TRY(stream_->record(*pieces_[at].copied));
+      copying_.push_back(static_cast<std::uint32_t>(at));
+    }
+    piece_posted_ = false;
+    ++pieces_taken_;
+    if (command.last_pass && pieces_taken_ < parameter.piece_count) {
+      STRETTO_TRY(send_early());
+    }
+  }
+  pieces_taken_ = 0;
+  taking_ = false;
   if (command.last_pass) {
-    STRETTO_TRY(stream_->record(*parameter.copied));
+    seen_order_[command.parameter] = seen_++;
+    parameter.queued = true;
   }
-  taken_over_ = false;
-  parts_.recorder->add({trace::What::kReady,
-                        trace::Lane::kGradients,
-                        command.parameter,
-                        begun_.step,
-                        command.when,
-                        command.when});
-  parameter.touched = true;
-  if (!command.last_pass) {
-    return {};
-  }
-  seen_order_[command.parameter] = seen_++;
-  parameter.queued = true;
-  parameter.ready = command.when;
-  copying_.push_back(command.parameter);
   return {};
 }
 
-/// Brings a gradient into the arena: one copy, or one addition from the second backward pass on.
-Status Stepper::take_over(const Command& command) {
-  if (command.produced != nullptr) {
+/// Brings a piece of a gradient into the arena: one copy, or one addition from the second backward
+/// pass on.
+Status Stepper::take_over(const Command& command, const Piece& piece) {
+  if (command.produced != nullptr && pieces_taken_ == 0) {
     STRETTO_TRY(stream_->wait_for(*command.produced));
   }
-  std::byte* destination = slot(command.parameter);
-  if (command.gradient == nullptr || command.gradient == destination) {
+  const std::byte* whole = slot(command.parameter);
+  if (command.gradient == nullptr || command.gradient == whole) {
     return {};
   }
-  const ParameterSpec& spec = parts_.parameters[command.parameter];
+  const DType dtype = parts_.parameters[command.parameter].dtype;
   spi::Operation copy;
-  copy.kind = parameters_[command.parameter].touched ? spi::Operation::Kind::kAccumulate
-                                                     : spi::Operation::Kind::kCopy;
-  copy.dtype = spec.dtype;
-  copy.element_count = element_count(spec.shape);
-  copy.destination = destination;
+  copy.kind = accumulates_ ? spi::Operation::Kind::kAccumulate : spi::Operation::Kind::kCopy;
+  copy.dtype = dtype;
+  copy.element_count = piece.element_count;
+  copy.destination = slot(piece);
   copy.source_count = 1;
-  copy.source[0] = command.gradient;
+  copy.source[0] = command.gradient + piece.first_element * size_of(dtype);
   return stream_->post(copy);
+}
+
+/// A large gradient leaves in pieces: the first are on their way while the rest is still copied.
+Status Stepper::send_early() {
+  const TimePoint now = Clock::now();
+  STRETTO_TRY_ASSIGN(const bool launched, collect_copies(now));
+  if (launched) {
+    STRETTO_TRY(collect_results(now));
+  }
+  return {};
 }
 
 Status Stepper::finish(const Command& command) {
@@ -91,10 +114,22 @@ Status Stepper::leave_out(std::size_t parameter) {
     zero.destination = slot(parameter);
     STRETTO_TRY(stream_->post(zero));
   }
-  STRETTO_TRY(stream_->record(*state.copied));
+  STRETTO_TRY(record_pieces(parameter));
   state.queued = true;
   parts_.board->outcome.unused += state.touched ? 0 : 1;
-  copying_.push_back(static_cast<std::uint32_t>(parameter));
+  return {};
+}
+
+/// What was posted for a parameter arrives as a whole.
+Status Stepper::record_pieces(std::size_t parameter) {
+  const ParameterState& state = parameters_[parameter];
+  const std::size_t end = state.first_piece + state.piece_count;
+  for (std::size_t at = state.first_piece; at < end; ++at) {
+    STRETTO_TRY(stream_->record(*pieces_[at].copied));
+  }
+  for (std::size_t at = state.first_piece; at < end; ++at) {
+    copying_.push_back(static_cast<std::uint32_t>(at));
+  }
   return {};
 }
 
@@ -112,9 +147,7 @@ Status Stepper::write_footer() {
   copy.source_count = 1;
   copy.source[0] = reinterpret_cast<const std::byte*>(footer_values_.data());
   STRETTO_TRY(stream_->post(copy));
-  STRETTO_TRY(stream_->record(*parameters_[footer()].copied));
-  copying_.push_back(static_cast<std::uint32_t>(footer()));
-  return {};
+  return record_pieces(footer());
 }
 
 Result<bool> Stepper::collect_copies(TimePoint now) {
@@ -122,40 +155,33 @@ Result<bool> Stepper::collect_copies(TimePoint now) {
   if (copying_first_ < copying_.size()) {
     stream_->drain();
   }
-  while (copying_first_ < copying_.size() && parameters_[copying_[copying_first_]].copied->done()) {
-    STRETTO_TRY(arrive(copying_[copying_first_], now));
+  while (copying_first_ < copying_.size() && pieces_[copying_[copying_first_]].copied->done()) {
+    STRETTO_TRY(arrive(pieces_[copying_[copying_first_]], now));
     ++copying_first_;
     moved = true;
   }
   return moved;
 }
 
-Status Stepper::arrive(std::size_t parameter, TimePoint now) {
-  const ParameterState& state = parameters_[parameter];
-  if (state.ready != TimePoint{}) {
+Status Stepper::arrive(const Piece& piece, TimePoint now) {
+  const ParameterState& state = parameters_[piece.parameter];
+  const bool is_last = &piece == &pieces_[state.first_piece + state.piece_count - 1];
+  if (is_last && state.ready != TimePoint{}) {
     parts_.recorder->add({trace::What::kTaken,
                           trace::Lane::kGradients,
-                          static_cast<std::uint32_t>(parameter),
+                          piece.parameter,
                           begun_.step,
                           state.ready,
                           now});
   }
-  if (parameter < footer()) {
-    check_finite(parameter);
-  }
+  check_finite(piece);
   std::size_t chunk = SIZE_MAX;
-  for (std::size_t s = state.first_shard; s < state.first_shard + state.shard_count; ++s) {
+  for (std::size_t s = piece.first_shard; s < piece.first_shard + piece.shard_count; ++s) {
     if (--shards_[s].remaining > 0) {
       continue;
     }
     if (chunk == SIZE_MAX || s >= chunks_[chunk].first_shard + chunks_[chunk].shard_count) {
-      chunk = static_cast<std::size_t>(std::upper_bound(chunks_.begin(),
-                                                        chunks_.end(),
-                                                        s,
-                                                        [](std::size_t shard, const ChunkState& c) {
-                                                          return shard < c.first_shard;
-                                                        }) -
-                                       chunks_.begin() - 1);
+      chunk = chunk_of(s);
     }
     ChunkState& entry = chunks_[chunk];
     ++entry.ready_shards;
@@ -173,20 +199,28 @@ Status Stepper::arrive(std::size_t parameter, TimePoint now) {
   return {};
 }
 
-void Stepper::check_finite(std::size_t parameter) {
-  if (!parts_.device->host_accessible() || !parameters_[parameter].touched ||
-      parts_.parameters[parameter].rule != Rule::kMean || begun_.broadcast) {
+std::size_t Stepper::chunk_of(std::size_t shard) const noexcept {
+  const auto after = std::upper_bound(
+      chunks_.begin(), chunks_.end(), shard, [](std::size_t s, const ChunkState& chunk) {
+        return s < chunk.first_shard;
+      });
+  return static_cast<std::size_t>(after - chunks_.begin() - 1);
+}
+
+/// Counts what is not finite in a piece, and says so once the parameter is complete.
+void Stepper::check_finite(const Piece& piece) {
+  ParameterState& state = parameters_[piece.parameter];
+  if (piece.parameter == footer() || !parts_.device->host_accessible() || !state.touched ||
+      parts_.parameters[piece.parameter].rule != Rule::kMean || begun_.broadcast) {
     return;
   }
-  const ParameterSpec& spec = parts_.parameters[parameter];
-  const std::size_t bad =
-      kernels::count_non_finite(spec.dtype, slot(parameter), element_count(spec.shape));
-  if (bad > 0) {
-    if (parts_.board->outcome.non_finite++ == 0) {
-      log(LogLevel::kWarning,
-          "step " + std::to_string(begun_.step) + ": the gradient of " + spec.name + " has " +
-              std::to_string(bad) + " values that are not finite on this rank");
-    }
+  const ParameterSpec& spec = parts_.parameters[piece.parameter];
+  state.non_finite += kernels::count_non_finite(spec.dtype, slot(piece), piece.element_count);
+  const bool is_last = &piece == &pieces_[state.first_piece + state.piece_count - 1];
+  if (is_last && state.non_finite > 0 && parts_.board->outcome.non_finite++ == 0) {
+    log(LogLevel::kWarning,
+        "step " + std::to_string(begun_.step) + ": the gradient of " + spec.name + " has " +
+            std::to_string(state.non_finite) + " values that are not finite on this rank");
   }
 }
 
