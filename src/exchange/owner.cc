@@ -55,8 +55,7 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   const std::size_t shards = table_.shard_count();
   slots_.assign(2 * shards, Slot{});
   parts_.assign(2 * shards * ranks_, Part{});
-  sum_done_.clear();
-  sum_done_.resize(2 * shards);
+  sums_.reset(2 * shards);
   owned_ = 0;
   for (std::size_t shard = 0; shard < shards; ++shard) {
     if (!reduces(shard)) {
@@ -64,7 +63,7 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
     }
     ++owned_;
     for (std::size_t parity = 0; parity < 2; ++parity) {
-      STRETTO_TRY_ASSIGN(sum_done_[2 * shard + parity], device_.make_event());
+      STRETTO_TRY(sums_.add_event(device_, 2 * shard + parity));
     }
   }
   settled_ = {};
@@ -72,8 +71,6 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   want_block_.clear();
   want_block_.reserve(2 * shards);
   outgoing_ = FixedRing<Outgoing>(2 * shards * ranks_ + 1);
-  to_sum_ = FixedRing<std::uint32_t>(2 * shards + 1);
-  summing_ = FixedRing<std::uint32_t>(2 * shards + 1);
   events_ = FixedRing<spi::ExchangeEvent>(4 * shards + 1);
   // Of each shard at most a part and a result, in each of two steps; few of very many at once.
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 14;
@@ -179,28 +176,15 @@ void OwnerExchange::reduce_if_complete(std::size_t index) {
   Slot& slot = slots_[index];
   if (slot.submitted && !slot.reducing && slot.arrived == ranks_ - 1) {
     slot.reducing = true;
-    to_sum_.push(static_cast<std::uint32_t>(index));
+    sums_.push(index);
   }
 }
 
 Status OwnerExchange::post_waiting_sums() {
-  while (!to_sum_.empty()) {
-    const std::uint32_t index = to_sum_.front();
-    if (!sum_posted_) {
-      if (const Status posted = post_sum(index); !posted.is_ok()) {
-        return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
-      }
-      sum_posted_ = true;
-    }
-    if (const Status recorded = stream_->record(*sum_done_[index]); !recorded.is_ok()) {
-      return recorded.code() == StatusCode::kWouldBlock ? Status() : recorded;
-    }
-    sum_posted_ = false;
-    to_sum_.pop();
-    summing_.push(index);
-    fault_point("sum.posted", index_of(transport_.rank()));
-  }
-  return {};
+  return sums_.post(
+      *stream_,
+      [this](std::size_t index) { return post_sum(index); },
+      [this](std::size_t) { fault_point("sum.posted", index_of(transport_.rank())); });
 }
 
 Status OwnerExchange::post_sum(std::size_t index) {
@@ -248,14 +232,7 @@ Status OwnerExchange::post_sum(std::size_t index) {
 }
 
 void OwnerExchange::collect_sums() {
-  if (!summing_.empty()) {
-    stream_->drain();
-  }
-  while (!summing_.empty() && sum_done_[summing_.front()]->done()) {
-    const std::uint32_t index = summing_.front();
-    summing_.pop();
-    on_reduced(index);
-  }
+  sums_.collect(*stream_, [this](std::size_t index) { on_reduced(index); });
 }
 
 void OwnerExchange::on_reduced(std::size_t index) {
@@ -335,7 +312,7 @@ Result<std::size_t> OwnerExchange::poll(std::span<spi::ExchangeEvent> events) {
 }
 
 TimePoint OwnerExchange::next_due() const noexcept {
-  if (!events_.empty() || !to_sum_.empty()) {
+  if (!events_.empty() || sums_.has_waiting()) {
     return TimePoint::min();
   }
   return transport_.next_due();

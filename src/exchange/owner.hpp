@@ -5,6 +5,7 @@
 #include "exchange/chunk_table.hpp"
 #include "exchange/factory.hpp"
 #include "exchange/fixed_ring.hpp"
+#include "exchange/stream_work.hpp"
 
 #include "stretto/spi/exchange.hpp"
 
@@ -163,9 +164,8 @@ class OwnerExchange final : public spi::Exchange {
   std::vector<bool> has_room_;            ///< by rank: for every part, whenever it comes
   std::array<std::size_t, 2> settled_{};  ///< shards with `settled`, by parity of the step
 
-  std::vector<Slot> slots_;                            ///< [2 * shards]
-  std::vector<Part> parts_;                            ///< [2 * shards][ranks]
-  std::vector<std::unique_ptr<spi::Event>> sum_done_;  ///< [2 * shards], where this rank reduces
+  std::vector<Slot> slots_;  ///< [2 * shards]
+  std::vector<Part> parts_;  ///< [2 * shards][ranks]
   std::unique_ptr<spi::Buffer> scratch_;
   std::size_t block_bytes_ = 0;
   std::size_t shard_capacity_ = 0;  ///< bytes of one part in a block
@@ -173,12 +173,10 @@ class OwnerExchange final : public spi::Exchange {
   std::vector<std::uint32_t> want_block_;  ///< slots, as a heap: earliest step, then priority first
 
   FixedRing<Outgoing> outgoing_;
-  FixedRing<std::uint32_t> to_sum_;
-  FixedRing<std::uint32_t> summing_;
+  StreamWork sums_;  ///< by slot, where this rank reduces
   FixedRing<spi::ExchangeEvent> events_;
   std::vector<bool> lost_;
   Status error_;
-  bool sum_posted_ = false;  ///< the first of to_sum_ has been posted, but not recorded
 
   // Declared last, so that it ends first: its work names events and scratch.
   std::unique_ptr<spi::Stream> stream_;

@@ -54,14 +54,11 @@ Status RingExchange::configure(std::span<const spi::ChunkDescription> chunks,
   epoch_ = epoch;
   const std::size_t slots = 2 * table_.shard_count();
   slots_.assign(slots, Slot{});
-  added_.clear();
-  added_.resize(slots);
-  for (auto& event : added_) {
-    STRETTO_TRY_ASSIGN(event, device_.make_event());
+  sums_.reset(slots);
+  for (std::size_t index = 0; index < slots; ++index) {
+    STRETTO_TRY(sums_.add_event(device_, index));
   }
   outgoing_ = FixedRing<Outgoing>(2 * slots + 1);
-  to_sum_ = FixedRing<std::uint32_t>(slots + 1);
-  summing_ = FixedRing<std::uint32_t>(slots + 1);
   events_ = FixedRing<spi::ExchangeEvent>(2 * slots + 1);
   // Of each shard at most a sum and a result, in each of two steps; few of very many at once.
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 14;
@@ -208,28 +205,15 @@ void RingExchange::add(std::size_t index) {
   if (slot.samples == 0 && !is_last(index / 2)) {
     on_added(index);
   } else {
-    to_sum_.push(static_cast<std::uint32_t>(index));
+    sums_.push(index);
   }
 }
 
 Status RingExchange::post_waiting_sums() {
-  while (!to_sum_.empty()) {
-    const std::uint32_t index = to_sum_.front();
-    if (!sum_posted_) {
-      if (const Status posted = post_sum(index); !posted.is_ok()) {
-        return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
-      }
-      sum_posted_ = true;
-    }
-    if (const Status recorded = stream_->record(*added_[index]); !recorded.is_ok()) {
-      return recorded.code() == StatusCode::kWouldBlock ? Status() : recorded;
-    }
-    sum_posted_ = false;
-    to_sum_.pop();
-    summing_.push(index);
-    fault_point("sum.posted", index_of(transport_.rank()));
-  }
-  return {};
+  return sums_.post(
+      *stream_,
+      [this](std::size_t index) { return post_sum(index); },
+      [this](std::size_t) { fault_point("sum.posted", index_of(transport_.rank())); });
 }
 
 Status RingExchange::post_sum(std::size_t index) {
@@ -261,14 +245,7 @@ Status RingExchange::post_sum(std::size_t index) {
 }
 
 void RingExchange::collect_sums() {
-  if (!summing_.empty()) {
-    stream_->drain();
-  }
-  while (!summing_.empty() && added_[summing_.front()]->done()) {
-    const std::uint32_t index = summing_.front();
-    summing_.pop();
-    on_added(index);
-  }
+  sums_.collect(*stream_, [this](std::size_t index) { on_added(index); });
 }
 
 void RingExchange::on_added(std::size_t index) {
@@ -347,7 +324,7 @@ Result<std::size_t> RingExchange::poll(std::span<spi::ExchangeEvent> events) {
 }
 
 TimePoint RingExchange::next_due() const noexcept {
-  if (!events_.empty() || !to_sum_.empty()) {
+  if (!events_.empty() || sums_.has_waiting()) {
     return TimePoint::min();
   }
   return transport_.next_due();

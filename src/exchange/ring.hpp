@@ -5,6 +5,7 @@
 #include "exchange/chunk_table.hpp"
 #include "exchange/factory.hpp"
 #include "exchange/fixed_ring.hpp"
+#include "exchange/stream_work.hpp"
 
 #include "stretto/spi/exchange.hpp"
 
@@ -172,18 +173,15 @@ class RingExchange final : public spi::Exchange {
   std::uint32_t epoch_ = 0;
   std::uint64_t step_ = 0;  ///< the latest that this rank has submitted to
 
-  std::vector<Slot> slots_;                         ///< [2 * shards]
-  std::vector<std::unique_ptr<spi::Event>> added_;  ///< [2 * shards]
+  std::vector<Slot> slots_;  ///< [2 * shards]
   std::unique_ptr<spi::Buffer> scratch_;
   std::size_t buffer_bytes_ = 0;
   std::vector<Class> classes_;  ///< [ranks]
 
   FixedRing<Outgoing> outgoing_;
-  FixedRing<std::uint32_t> to_sum_;
-  FixedRing<std::uint32_t> summing_;
+  StreamWork sums_;  ///< by slot
   FixedRing<spi::ExchangeEvent> events_;
   Status error_;
-  bool sum_posted_ = false;  ///< the first of to_sum_ has been posted, but not recorded
 
   // Declared last, so that it ends first: its work names events and scratch.
   std::unique_ptr<spi::Stream> stream_;

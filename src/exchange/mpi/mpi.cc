@@ -85,16 +85,13 @@ Status MpiExchange::configure(std::span<const spi::ChunkDescription> chunks,
   table_ = ChunkTable::make(chunks, 1, SIZE_MAX);  // one shard for each chunk
   next_ = 0;
   slots_.assign(chunks.size(), Slot{});
-  done_.clear();
-  done_.resize(chunks.size());
-  for (auto& event : done_) {
-    STRETTO_TRY_ASSIGN(event, device_.make_event());
+  work_.reset(chunks.size());
+  for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    STRETTO_TRY(work_.add_event(device_, chunk));
   }
   requests_.reserve(chunks.size());
   request_chunks_.reserve(chunks.size());
   completed_.assign(chunks.size(), 0);
-  to_post_ = FixedRing<std::uint32_t>(chunks.size() + 1);
-  posted_ = FixedRing<std::uint32_t>(chunks.size() + 1);
   events_ = FixedRing<spi::ExchangeEvent>(2 * chunks.size() + 1);
   return {};
 }
@@ -122,7 +119,7 @@ Status MpiExchange::submit(const spi::ChunkSubmission& submission) {
   slot.contribution = submission.contribution;
   slot.result = submission.result;
   write_digits(chunk, submission.samples);
-  to_post_.push(static_cast<std::uint32_t>(chunk));
+  work_.push(chunk);
   return {};
 }
 
@@ -144,22 +141,8 @@ std::uint64_t MpiExchange::read_digits(std::size_t chunk) const {
 }
 
 Status MpiExchange::post_waiting() {
-  while (!to_post_.empty()) {
-    const std::uint32_t chunk = to_post_.front();
-    if (!operation_posted_) {
-      if (const Status posted = post(chunk); !posted.is_ok()) {
-        return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
-      }
-      operation_posted_ = true;
-    }
-    if (const Status recorded = stream_->record(*done_[chunk]); !recorded.is_ok()) {
-      return recorded.code() == StatusCode::kWouldBlock ? Status() : recorded;
-    }
-    operation_posted_ = false;
-    to_post_.pop();
-    posted_.push(chunk);
-  }
-  return {};
+  return work_.post(
+      *stream_, [this](std::size_t chunk) { return post(chunk); }, [](std::size_t) {});
 }
 
 /// Contribution to buffer, or buffer to result.
@@ -195,21 +178,16 @@ Status MpiExchange::post(std::size_t chunk) {
 }
 
 void MpiExchange::collect_posted() {
-  if (!posted_.empty()) {
-    stream_->drain();
-  }
-  while (!posted_.empty() && done_[posted_.front()]->done()) {
-    const std::uint32_t chunk = posted_.front();
-    posted_.pop();
+  work_.collect(*stream_, [this](std::size_t chunk) {
     Slot& slot = slots_[chunk];
     if (slot.state == Slot::State::kWeighting) {
       slot.state = Slot::State::kHeld;
-      continue;
+      return;
     }
     slot.state = Slot::State::kHome;
     report(chunk, spi::ExchangeEvent::Kind::kResult);
     report(chunk, spi::ExchangeEvent::Kind::kReleased);
-  }
+  });
 }
 
 Status MpiExchange::issue_in_order() {
@@ -259,7 +237,7 @@ Status MpiExchange::collect_sums() {
     const std::uint32_t chunk = request_chunks_[static_cast<std::size_t>(completed_[i])];
     slots_[chunk].total_samples = read_digits(chunk);
     slots_[chunk].state = Slot::State::kScaling;
-    to_post_.push(chunk);
+    work_.push(chunk);
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < requests_.size() && count > 0; ++i) {
@@ -311,7 +289,7 @@ Result<std::size_t> MpiExchange::poll(std::span<spi::ExchangeEvent> events) {
 }
 
 TimePoint MpiExchange::next_due() const noexcept {
-  if (!events_.empty() || !to_post_.empty() || !error_.is_ok()) {
+  if (!events_.empty() || work_.has_waiting() || !error_.is_ok()) {
     return TimePoint::min();
   }
   return Clock::now() + (requests_.empty() ? kPauseWhileIdle : kPauseWhileBusy);

@@ -4,6 +4,7 @@
 #include "exchange/chunk_table.hpp"
 #include "exchange/fixed_ring.hpp"
 #include "exchange/mpi/library.hpp"
+#include "exchange/stream_work.hpp"
 
 #include "stretto/spi/exchange.hpp"
 
@@ -104,16 +105,13 @@ class MpiExchange final : public spi::Exchange {
   std::size_t next_ = 0;    ///< chunk that is to be issued next
 
   std::unique_ptr<spi::Buffer> buffer_;
-  std::vector<std::size_t> offsets_;               ///< bytes, by chunk
-  std::vector<Slot> slots_;                        ///< by chunk
-  std::vector<std::unique_ptr<spi::Event>> done_;  ///< by chunk
-  std::vector<MPI_Request> requests_;              ///< under way
-  std::vector<std::uint32_t> request_chunks_;      ///< whose they are
-  std::vector<int> completed_;                     ///< places in requests_
-  FixedRing<std::uint32_t> to_post_;
-  FixedRing<std::uint32_t> posted_;
+  std::vector<std::size_t> offsets_;           ///< bytes, by chunk
+  std::vector<Slot> slots_;                    ///< by chunk
+  std::vector<MPI_Request> requests_;          ///< under way
+  std::vector<std::uint32_t> request_chunks_;  ///< whose they are
+  std::vector<int> completed_;                 ///< places in requests_
+  StreamWork work_;                            ///< by chunk
   FixedRing<spi::ExchangeEvent> events_;
-  bool operation_posted_ = false;  ///< the first of to_post_ has been posted, but not recorded
   Status error_;
   std::unique_ptr<spi::Stream> stream_;  ///< last: it goes before the events and memory it uses
 };
