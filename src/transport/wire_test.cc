@@ -96,7 +96,7 @@ TEST(Wire, RefusesAnotherVersionByName) {
 
 TEST(Wire, RefusesAbsurdMessageHeaders) {
   MessageHeaderBytes bytes = encode(every_field());
-  bytes[60] = std::byte{5};
+  bytes[60] = std::byte{6};
   EXPECT_EQ(decode_message_header(bytes).error().code(), StatusCode::kCorruptWire);
   bytes = encode(every_field());
   bytes[61] = std::byte{3};
