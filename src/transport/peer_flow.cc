@@ -15,6 +15,8 @@ constexpr std::size_t kMaxOpenSends = std::size_t{1} << 18;
 constexpr std::size_t kMaxOpenReceives = std::size_t{1} << 20;
 // Less is not sent while more waits, so that frames stay few.  Half of the smallest window.
 constexpr std::uint64_t kCrumb = std::uint64_t{32} << 10;
+constexpr std::size_t kPiecesPerWindow = 4;
+constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
 constexpr std::uint64_t kMaxCredit = std::uint64_t{1} << 31;
 
 std::string message_text(std::uint64_t message) {
@@ -125,7 +127,9 @@ std::optional<ReceiveFlow::Grant> ReceiveFlow::next_grant() {
   const std::uint64_t message = grantable_.top();
   Incoming& incoming = *messages_.find(message);
   const std::uint64_t left = incoming.header.payload_bytes - incoming.granted;
-  const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(fragment_, left));
+  // Several pieces make a window: with one alone, the way of each grant would be idle time.
+  const std::size_t unit = std::min(fragment_, std::max(window_ / kPiecesPerWindow, kLeastPiece));
+  const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(unit, left));
   if (outstanding_ + piece > window_) {
     return std::nullopt;
   }

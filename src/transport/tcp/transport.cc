@@ -20,8 +20,8 @@
 #include <vector>
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -86,7 +86,8 @@ WindowSizer sizer_for(int socket, std::size_t window_bytes) {
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return WindowSizer(std::chrono::nanoseconds(0));
   }
-  return WindowSizer(std::chrono::microseconds(info.tcpi_rtt));
+  // The least: the smoothed one has answers in it that the system held back.
+  return WindowSizer(std::chrono::microseconds(info.tcpi_min_rtt));
 }
 
 Status TcpTransport::adopt(std::vector<FileDescriptor> sockets, const FlowOptions& options) {

@@ -8,10 +8,12 @@ namespace stretto::transport {
 namespace {
 
 /// From a socket that becomes readable until its thread reads it, on a machine that is busy.
-constexpr auto kWake = std::chrono::microseconds(200);
-// Shorter, and what a late reader finds in the system's buffer would pass for the path's rate;
-// longer, and the pause before these bytes would lower it.
-constexpr auto kShortest = std::chrono::milliseconds(1);
+constexpr auto kWake = std::chrono::microseconds(100);
+// What a late reader finds in the system's buffer comes at the rate of memory, a window of it at
+// most.  Over eight round trips that adds a quarter of a window to the next one: it dies out.
+// Over one it would grow without end.
+constexpr int kRoundTrips = 8;
+// A pause longer than this is no slowness.
 constexpr auto kLongest = std::chrono::milliseconds(50);
 /// What is left of a maximum after another sample.
 constexpr double kMemory = 0.99;
@@ -22,9 +24,9 @@ void WindowSizer::came(std::size_t bytes, TimePoint now) noexcept {
   if (fixed_) {
     return;
   }
-  const auto shortest = std::max<std::chrono::nanoseconds>(kShortest, round_trip_);
+  const std::chrono::nanoseconds shortest = kRoundTrips * (round_trip_ + kWake);
   const std::chrono::nanoseconds passed = now - since_;
-  if (passed > std::max<std::chrono::nanoseconds>(kLongest, 4 * round_trip_)) {
+  if (passed > std::max<std::chrono::nanoseconds>(kLongest, 2 * shortest)) {
     since_ = now;  // nothing came for long: these bytes begin a sample
     bytes_ = 0;
     return;
@@ -40,7 +42,7 @@ void WindowSizer::came(std::size_t bytes, TimePoint now) noexcept {
 
 void WindowSizer::sample(double rate) noexcept {
   rate_ = std::max(rate, kMemory * rate_);
-  const double ahead = 2 * rate_ * std::chrono::duration<double>(round_trip_ + kWake).count();
+  const double ahead = rate_ * std::chrono::duration<double>(2 * round_trip_ + kWake).count();
   window_ = std::min(kFloorBytes + static_cast<std::size_t>(std::min(ahead, 1e9)), kMostBytes);
 }
 

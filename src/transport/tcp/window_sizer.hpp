@@ -14,7 +14,7 @@ namespace stretto::transport {
 /// wait in somebody's queue, where nothing urgent can overtake them and the tail of a step waits
 /// behind them.  With r the rate at which bytes come, t the round trip of the idle path and w what
 /// it takes to wake a process,
-///     window = floor + 2 r (t + w)
+///     window = floor + r (2 t + w)
 /// which grows by itself where the window was what limited r, and stays near the floor where the
 /// link is.
 ///
