@@ -84,7 +84,7 @@ class ReceiveFlow {
   };
   /// Changes how much moves at a time.  What is under way already goes on.
   void set_window(std::size_t bytes) noexcept { window_ = bytes; }
-  /// Grants one fragment of the most urgent message, if the window has room for it.
+  /// Grants a piece of the most urgent message, if the window has room for it.
   std::optional<Grant> next_grant();
 
   /// Where the payload of a data frame goes.
