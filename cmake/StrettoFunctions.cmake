@@ -81,13 +81,17 @@ function(stretto_add_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# stretto_add_fuzz(foo_fuzz SOURCES foo_fuzz.cc LINK targets), in tests/fuzz; CI runs each for a minute.
+# stretto_add_fuzz(foo_fuzz SOURCES foo_fuzz.cc LINK targets), in tests/fuzz: with STRETTO_FUZZ a libFuzzer
+# target, which CI runs for a minute; without it a unit test of the same code on the examples and what is near them.
 # Examples to start from lie in tests/fuzz/corpus/foo_fuzz.
 function(stretto_add_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   if(NOT STRETTO_FUZZ)
+    stretto_add_test(${name}_test SOURCES near_examples_test.cc ${ARG_SOURCES} LINK ${ARG_LINK})
+    target_compile_definitions(${name}_test PRIVATE
+      STRETTO_FUZZ_EXAMPLES="${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} stretto_options)

@@ -33,7 +33,7 @@ void decode(std::span<const std::byte> bytes) {
 }
 
 /// Feeds the bytes to a connection, accepting what is small enough.
-void converse(std::span<const std::byte> bytes) {
+void converse(std::span<const std::byte> bytes, bool credit) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     std::abort();
@@ -45,11 +45,13 @@ void converse(std::span<const std::byte> bytes) {
   const std::vector<std::byte> payload(300);
   Connection connection(Rank{1},
                         FileDescriptor(ends[0]),
-                        FlowOptions{.window_bytes = 128, .fragment_bytes = 64},
+                        FlowOptions{.window_bytes = 128, .fragment_bytes = 64, .credit = credit},
+                        WindowSizer(std::size_t{128}),
                         events,
                         counters);
   stretto::spi::MessageHeader header;
   header.payload_bytes = payload.size();
+  header.flags = credit ? stretto::spi::kExpected : std::uint8_t{0};
   static_cast<void>(connection.announce(header, payload, 1));
   while (connection.is_open() && !bytes.empty()) {
     const auto step = bytes.first(std::min<std::size_t>(bytes.size(), 100));
@@ -77,6 +79,7 @@ void converse(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   decode(bytes);
-  converse(bytes);
+  converse(bytes, false);
+  converse(bytes, true);
   return 0;
 }
