@@ -157,7 +157,7 @@ def compare(options):
     kept = Results(options.raw)
     figures = host(options, kept) if options.mode == "host" else shaped(options, kept)
     for figure in figures:
-        print(f"{figure['name']}: {figure['value']} {figure['unit']} (asked for: {figure['target']})")
+        print(f"{figure['name']}: {figure['value']} {figure['unit']} (target: {figure['target']})")
     if options.write:
         kind = "loopback" if options.mode == "host" else "shaped links"
         publish(f"allreduce_{options.mode}", complete(figures, f"bench/allreduce.py {options.mode} --write", kind))
