@@ -161,7 +161,7 @@ Status OwnerExchange::submit_shard(const spi::ChunkSubmission& submission, std::
   if (reduces(number)) {
     reduce_if_complete(index);
   }
-  return {};
+  return check_lost(index);
 }
 
 void OwnerExchange::open(std::size_t index, std::uint64_t step) {

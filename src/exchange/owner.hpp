@@ -71,6 +71,7 @@ class OwnerExchange final : public spi::Exchange {
     enum class State : std::uint8_t { kNone, kAnnounced, kAccepted, kArrived };
     State state = State::kNone;
     bool has_payload = false;
+    bool sending = false;  ///< and a message of this shard to that rank may still be read
     spi::MessageId message{0};
     std::uint64_t samples = 0;
   };
@@ -90,6 +91,7 @@ class OwnerExchange final : public spi::Exchange {
     bool wants_block = false;
     bool settled = false;  ///< has a block, or needed none
     bool reducing = false;
+    bool receiving = false;  ///< the result
     bool home = false;
     bool released = true;
     std::optional<Rank> last;
@@ -120,6 +122,7 @@ class OwnerExchange final : public spi::Exchange {
   Status allocate_scratch();
   Status submit_shard(const spi::ChunkSubmission& submission, std::size_t shard);
   void open(std::size_t index, std::uint64_t step);
+  void send(std::size_t index, std::uint32_t peer, spi::Stage stage);
   void send_parts(std::size_t index);
   void send_results(std::size_t index);
   Status send_waiting();
@@ -132,6 +135,8 @@ class OwnerExchange final : public spi::Exchange {
   Status on_result_announced(const spi::TransportEvent& event, std::size_t shard);
   Status on_received(const spi::TransportEvent& event);
   Status on_lost(Rank peer);
+  bool waits_for(std::size_t index, std::size_t peer) const noexcept;
+  Status check_lost(std::size_t index) const;
   Status accept_part(std::size_t index, std::size_t rank);
 
   Status give_blocks();
@@ -175,7 +180,8 @@ class OwnerExchange final : public spi::Exchange {
   FixedRing<Outgoing> outgoing_;
   StreamWork sums_;  ///< by slot, where this rank reduces
   FixedRing<spi::ExchangeEvent> events_;
-  std::vector<bool> lost_;
+  std::vector<bool> lost_;  ///< by rank: its connection has ended
+  bool any_lost_ = false;
   Status error_;
 
   // Declared last, so that it ends first: its work names events and scratch.

@@ -45,14 +45,12 @@ void OwnerExchange::send_parts(std::size_t index) {
   const auto ranks = static_cast<std::uint32_t>(ranks_);
   if (table_.chunk(table_.chunk_of(shard)).one_hop) {
     for (std::uint32_t i = 1; i < ranks; ++i) {
-      outgoing_.push({static_cast<std::uint32_t>(index), (own + i) % ranks, spi::Stage::kOneHop});
-      ++slots_[index].sends_left;
+      send(index, (own + i) % ranks, spi::Stage::kOneHop);
     }
   } else if (table_.owner(shard) != transport_.rank()) {
-    outgoing_.push({static_cast<std::uint32_t>(index),
-                    static_cast<std::uint32_t>(index_of(table_.owner(shard))),
-                    spi::Stage::kContribution});
-    ++slots_[index].sends_left;
+    send(index,
+         static_cast<std::uint32_t>(index_of(table_.owner(shard))),
+         spi::Stage::kContribution);
   }
 }
 
@@ -60,9 +58,15 @@ void OwnerExchange::send_results(std::size_t index) {
   const auto own = static_cast<std::uint32_t>(index_of(transport_.rank()));
   const auto ranks = static_cast<std::uint32_t>(ranks_);
   for (std::uint32_t i = 1; i < ranks; ++i) {
-    outgoing_.push({static_cast<std::uint32_t>(index), (own + i) % ranks, spi::Stage::kResult});
-    ++slots_[index].sends_left;
+    send(index, (own + i) % ranks, spi::Stage::kResult);
   }
+}
+
+/// No shard has more than one message to the same rank.
+void OwnerExchange::send(std::size_t index, std::uint32_t peer, spi::Stage stage) {
+  outgoing_.push({static_cast<std::uint32_t>(index), peer, stage});
+  ++slots_[index].sends_left;
+  part(index, peer).sending = true;
 }
 
 Status OwnerExchange::send_waiting() {
@@ -95,6 +99,7 @@ Status OwnerExchange::take(const spi::TransportEvent& event) {
       return on_received(event);
     case spi::TransportEvent::Kind::kSent:
       --slots_[event.token].sends_left;
+      part(event.token, index_of(event.peer)).sending = false;
       release_if_done(event.token);
       return {};
     case spi::TransportEvent::Kind::kPeerLost:
@@ -103,14 +108,39 @@ Status OwnerExchange::take(const spi::TransportEvent& event) {
   return {};
 }
 
+/// A rank that owes nothing and to which nothing is owed may leave, though others are not done.
 Status OwnerExchange::on_lost(Rank peer) {
   lost_[index_of(peer)] = true;
-  const bool busy =
-      std::any_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return !done(slot); });
-  if (!busy) {
-    return {};  // it may have left in order; whoever sends to it will hear
+  any_lost_ = true;
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    STRETTO_TRY(check_lost(index));
   }
-  return {StatusCode::kPeerLost, name_of(peer) + " closed its data connection"};
+  return {};
+}
+
+bool OwnerExchange::waits_for(std::size_t index, std::size_t peer) const noexcept {
+  const Slot& slot = slots_[index];
+  if (done(slot)) {
+    return false;
+  }
+  if (part(index, peer).sending) {
+    return true;
+  }
+  const std::size_t shard = index / 2;
+  return !slot.home && (reduces(shard) ? part(index, peer).state != Part::State::kArrived
+                                       : index_of(table_.owner(shard)) == peer);
+}
+
+/// An error if a slot waits for a rank that is gone.
+Status OwnerExchange::check_lost(std::size_t index) const {
+  const std::size_t own = index_of(transport_.rank());
+  for (std::size_t peer = 0; any_lost_ && peer < ranks_; ++peer) {
+    if (peer != own && lost_[peer] && waits_for(index, peer)) {
+      return {StatusCode::kPeerLost,
+              name_of(Rank{static_cast<std::uint32_t>(peer)}) + " closed its data connection"};
+    }
+  }
+  return {};
 }
 
 /// A header that does not fit the plan means another program, another plan or a broken peer:
@@ -256,12 +286,13 @@ Status OwnerExchange::accept_part(std::size_t index, std::size_t rank) {
 }
 
 Status OwnerExchange::on_result_announced(const spi::TransportEvent& event, std::size_t shard) {
-  const Slot& slot = slots_[slot_index(shard, event.header.step)];
-  if (slot.step != event.header.step || !slot.submitted || slot.home) {
+  Slot& slot = slots_[slot_index(shard, event.header.step)];
+  if (slot.step != event.header.step || !slot.submitted || slot.home || slot.receiving) {
     return {StatusCode::kCorruptWire,
             name_of(event.peer) + " sent a result of step " + std::to_string(event.header.step) +
                 " that nobody waits for"};
   }
+  slot.receiving = true;
   return transport_.accept(event.peer, event.message, {slot.result, event.header.payload_bytes});
 }
 

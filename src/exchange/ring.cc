@@ -140,7 +140,7 @@ Status RingExchange::submit_shard(const spi::ChunkSubmission& submission, std::s
   if (slot.announced) {
     begin(index);
   }
-  return {};
+  return check_lost(index);
 }
 
 void RingExchange::open(std::size_t index, std::uint64_t step) {

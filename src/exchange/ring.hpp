@@ -94,6 +94,7 @@ class RingExchange final : public spi::Exchange {
     bool announced = false;  ///< the partial sum of the ranks before
     bool empty = false;      ///< those have no samples, so that no payload comes
     bool handed_on = false;  ///< the partial sum, to the next rank, which has taken it
+    bool receiving = false;  ///< the result
     bool home = false;
     bool released = true;
   };
@@ -160,6 +161,7 @@ class RingExchange final : public spi::Exchange {
   Status on_received(const spi::TransportEvent& event);
   void on_sent(std::uint64_t token);
   Status on_lost(Rank peer);
+  Status check_lost(std::size_t index) const;
 
   spi::Transport& transport_;
   spi::Device& device_;
@@ -181,6 +183,8 @@ class RingExchange final : public spi::Exchange {
   FixedRing<Outgoing> outgoing_;
   StreamWork sums_;  ///< by slot
   FixedRing<spi::ExchangeEvent> events_;
+  bool lost_previous_ = false;
+  bool lost_next_ = false;
   Status error_;
 
   // Declared last, so that it ends first: its work names events and scratch.

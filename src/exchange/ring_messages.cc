@@ -104,13 +104,32 @@ void RingExchange::on_sent(std::uint64_t token) {
   release_if_done(index);
 }
 
+/// A rank that owes nothing and to which nothing is owed may leave, though others are not done.
 Status RingExchange::on_lost(Rank peer) {
-  const bool busy =
-      std::any_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return !done(slot); });
-  if (!busy) {
-    return {};  // it may have left in order; whoever sends to it will hear
+  lost_previous_ = lost_previous_ || peer == previous();
+  lost_next_ = lost_next_ || peer == next();
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    STRETTO_TRY(check_lost(index));
   }
-  return {StatusCode::kPeerLost, name_of(peer) + " closed its data connection"};
+  return {};
+}
+
+/// An error if a slot waits for a neighbour that is gone.
+Status RingExchange::check_lost(std::size_t index) const {
+  const Slot& slot = slots_[index];
+  if (done(slot)) {
+    return {};
+  }
+  const std::size_t shard = index / 2;
+  const bool result_goes_on = next() != table_.owner(shard);
+  const bool sends = slot.sends_left > 0 ||
+                     (!slot.home && (result_goes_on || !(slot.handed_on || is_last(shard))));
+  const bool lost = (lost_previous_ && !slot.home) || (lost_next_ && sends);
+  if (!lost) {
+    return {};
+  }
+  const Rank gone = lost_previous_ && !slot.home ? previous() : next();
+  return {StatusCode::kPeerLost, name_of(gone) + " closed its data connection"};
 }
 
 /// A header that does not fit the plan means another program, another plan or a broken peer:
@@ -182,13 +201,14 @@ Status RingExchange::on_partial_announced(const spi::TransportEvent& event, std:
 }
 
 Status RingExchange::on_result_announced(const spi::TransportEvent& event, std::size_t shard) {
-  const Slot& slot = slots_[slot_index(shard, event.header.step)];
+  Slot& slot = slots_[slot_index(shard, event.header.step)];
   const bool summed = slot.handed_on || slot.sends_left > 0;
-  if (slot.step != event.header.step || !summed || slot.home) {
+  if (slot.step != event.header.step || !summed || slot.home || slot.receiving) {
     return {StatusCode::kCorruptWire,
             name_of(event.peer) + " sent a result of step " + std::to_string(event.header.step) +
                 " that nobody waits for"};
   }
+  slot.receiving = true;
   return transport_.accept(event.peer, event.message, {slot.result, event.header.payload_bytes});
 }
 
