@@ -25,6 +25,7 @@ Offer own_offer(std::span<const ParameterSpec> parameters, const EngineOptions& 
           std::string(kVersion),
           {{"chunk size", std::to_string(options.chunk_bytes)},
            {"one-hop size", std::to_string(options.one_hop_bytes)},
+           {"scratch size", std::to_string(options.scratch_bytes)},
            {"exchange", std::string(to_string(options.exchange))},
            {"order of sums", std::string(to_string(options.order))},
            {"schedule", std::string(to_string(options.schedule))},

@@ -57,5 +57,15 @@ TEST(Agreement, AnotherOptionNamesItAndBothValues) {
           kHint);
 }
 
+// An owner with less room than the others think would never take what they send without asking.
+TEST(Agreement, AnotherScratchSizeNamesItAndBothValues) {
+  EngineOptions options;
+  options.scratch_bytes = 1;
+  EXPECT_EQ(
+      error_of({{"a", {1}}}, {{"a", {1}}}, options),
+      std::string("invalid argument: the scratch size is 67108864 on rank 0 and 1 on rank 1") +
+          kHint);
+}
+
 }  // namespace
 }  // namespace stretto::engine

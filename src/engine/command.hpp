@@ -16,7 +16,6 @@ struct Command {
     kBegin,   ///< a step begins
     kReady,   ///< a parameter's gradient is there
     kFinish,  ///< no more gradients come in this step
-    kGiveUp,  ///< the training thread has waited long enough: say for what, and fail
     kPark,    ///< stop looking at the exchange until kResume (the plan changes)
     kResume,
   };

@@ -81,7 +81,7 @@ Status EngineImpl::commit() {
                     {static_cast<std::int64_t>(Stepper::kFlags + users_)},
                     DType::kFloat32,
                     Rule::kRankMean});
-  layout_ = schedule::make_layout(specs_);
+  layout_ = schedule::make_layout(specs_, users_);
   options_.chunk_bytes = options_.chunk_bytes_for(layout_.arena_bytes);
   const Deadline deadline = Deadline::after(group_->options().timeout);
   Status agreed = agree_on_parameters(group_->control(), specs_, options_, deadline);
@@ -139,7 +139,7 @@ Status EngineImpl::build() {
   thread.exchange = exchange_.get();
   thread.control = &group_->control();
   thread.board = board_.get();
-  // Each parameter once per backward pass; a second pass begins when the first has been taken over.
+  // Each parameter once per backward pass, and next_backward waits for room for another.
   thread.queue_capacity = 4 * specs_.size() + 64;
   thread.may_spin = 2 * group_->local_size() < std::thread::hardware_concurrency();
   STRETTO_TRY_ASSIGN(progress_, ProgressThread::make(std::move(thread)));
@@ -236,6 +236,16 @@ Status EngineImpl::next_backward() {
                 std::to_string(step_options_.backward_passes) +
                 " backward passes; there is no next"};
   }
+  // A gradient's event may be late and everything behind it waits in the queue.
+  const auto has_room = [&] {
+    return progress_->has_room(users_ + 2);
+  };  // and a begin and a finish
+  if (!has_room()) {
+    const TimePoint begin = Clock::now();
+    const Status waited = wait_until(has_room);
+    waits_.add({begin, Clock::now()});
+    STRETTO_TRY(waited);
+  }
   pass_.store(pass, std::memory_order_release);
   return {};
 }
@@ -284,9 +294,7 @@ template <typename Condition>
 Status EngineImpl::wait_until(Condition condition) {
   const auto over = [&] { return condition() || board_->failed.load(std::memory_order_acquire); };
   if (!board_->changed.wait(over, Deadline::after(options_.timeout))) {
-    Command give_up;
-    give_up.kind = Command::Kind::kGiveUp;
-    STRETTO_TRY(progress_->push(give_up));
+    progress_->give_up();
     board_->changed.wait(over, Deadline::after(kGrace));
   }
   if (condition()) {

@@ -22,8 +22,6 @@ constexpr auto kDoze = std::chrono::microseconds(200);
 // watched, so this only bounds the harm of a missed sign.
 constexpr auto kNap = std::chrono::milliseconds(500);
 
-// For copies that are under way when a step fails; they wait for nothing but a processor.
-constexpr auto kQuiet = std::chrono::seconds(2);
 // What a stream refused is tried again after so long, though nothing calls.
 constexpr auto kRetry = std::chrono::microseconds(100);
 
@@ -39,6 +37,7 @@ ProgressThread::ProgressThread(Parts parts, Waker waker)
       exchange_(*parts.exchange),
       control_(*parts.control),
       board_(*parts.board),
+      capacity_(parts.queue_capacity),
       queue_(static_cast<unsigned>(parts.queue_capacity)),
       waker_(std::move(waker)),
       may_spin_(parts.may_spin) {}
@@ -65,6 +64,11 @@ Status ProgressThread::push(const Command& command) noexcept {
     waker_.wake();
   }
   return {};
+}
+
+void ProgressThread::give_up() noexcept {
+  given_up_.store(true, std::memory_order_release);
+  waker_.wake();
 }
 
 void ProgressThread::run() {
@@ -97,7 +101,13 @@ bool ProgressThread::turn() {
 
 Result<bool> ProgressThread::work() {
   STRETTO_TRY(control_.health());
+  if (given_up_.load(std::memory_order_acquire)) {
+    return stretto::fail(StatusCode::kDeadlineExceeded, "the wait ran out");
+  }
   STRETTO_TRY_ASSIGN(const bool commanded, take_commands());
+  if (commanded) {
+    board_.changed.notify();  // there is room in the queue again
+  }
   if (parked_) {
     return commanded;
   }
@@ -134,8 +144,6 @@ Status ProgressThread::handle(const Command& command) {
       board_.parked.store(parked_ ? 1 : 0, std::memory_order_release);
       board_.changed.notify();
       return {};
-    case Command::Kind::kGiveUp:
-      return {StatusCode::kDeadlineExceeded, "the wait ran out"};
     default:
       return stepper_->handle(command);
   }
@@ -154,7 +162,10 @@ void ProgressThread::sleep() {
   } else if (due < Clock::now() + left) {
     left = Deadline(due).left();
   }
-  if (queue_.was_empty() && !stop_.load(std::memory_order_acquire)) {
+  // After a failure nobody takes commands any more.
+  const bool idle = board_.quiet.load(std::memory_order_acquire) ||
+                    (queue_.was_empty() && !given_up_.load(std::memory_order_acquire));
+  if (idle && !stop_.load(std::memory_order_acquire)) {
     std::array<pollfd, 4> descriptors{
         {{waker_.descriptor(), POLLIN, 0}, {control_.descriptor(), POLLIN, 0}}};
     // After a failure all but the first may stay readable.
@@ -179,7 +190,10 @@ void ProgressThread::fail(const Status& status) {
   const Status full(reason.code(), waiting + ": " + std::string(reason.message()));
   log(ending_.load(std::memory_order_relaxed) ? LogLevel::kDebug : LogLevel::kError,
       full.to_string());
-  if (reason.code() != StatusCode::kPeerLost) {
+  // Of a rank that died the control plane tells everybody; of a broken data connection between two
+  // ranks that live, nobody but these two knows.
+  if (reason.code() != StatusCode::kPeerLost ||
+      (control_.health().is_ok() && !ending_.load(std::memory_order_relaxed))) {
     control_.abort(full);
   }
   board_.fail(full);
@@ -190,7 +204,7 @@ void ProgressThread::fail(const Status& status) {
 /// then free its gradients.
 void ProgressThread::come_to_rest() {
   if (!parked_) {
-    stepper_->quiesce(Deadline::after(kQuiet));
+    stepper_->quiesce();
   }
   board_.quiet.store(true, std::memory_order_release);
   board_.changed.notify();

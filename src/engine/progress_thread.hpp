@@ -30,7 +30,7 @@ class ProgressThread {
     spi::Exchange* exchange = nullptr;
     spi::ControlPlane* control = nullptr;
     Board* board = nullptr;
-    std::size_t queue_capacity = 0;  ///< room for every command that one step may hold
+    std::size_t queue_capacity = 0;  ///< room for every command of a backward pass, and more
     bool may_spin = false;           ///< there are more cores than busy threads
   };
 
@@ -46,10 +46,17 @@ class ProgressThread {
   /// before is heard from the control plane, and no longer logged here.
   void expect_end() noexcept { ending_.store(true, std::memory_order_relaxed); }
 
-  /// One push to a queue that has room for a whole step; wakes the thread if it sleeps.
+  /// One push to a queue; wakes the thread if it sleeps.
   ///
-  /// Errors: kInternal if the queue is full, which a correct step cannot make it.
+  /// Errors: kInternal if the queue is full, which cannot be if has_room was asked before a pass.
   Status push(const Command& command) noexcept;
+  /// Whether so many commands more would find room; the board says when this may have changed.
+  bool has_room(std::size_t commands) const noexcept {
+    return queue_.was_size() + commands <= capacity_;
+  }
+  /// The training thread has waited long enough: the thread says for what, and fails.  Overtakes
+  /// all commands, since one of them may be what never ends.
+  void give_up() noexcept;
 
   /// For use while the thread is parked or has not been started.
   Stepper& stepper() noexcept {
@@ -79,10 +86,12 @@ class ProgressThread {
   spi::Exchange& exchange_;
   spi::ControlPlane& control_;
   Board& board_;
+  std::size_t capacity_;
   Queue queue_;
   Waker waker_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> ending_{false};
+  std::atomic<bool> given_up_{false};
   bool may_spin_;
   std::thread thread_;
 };

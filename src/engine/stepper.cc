@@ -3,10 +3,8 @@
 
 #include "base/cpu_time.hpp"
 #include "base/fault_point.hpp"
-#include "base/log.hpp"
 
 #include <algorithm>
-#include <thread>
 
 namespace stretto::engine {
 
@@ -24,19 +22,7 @@ Stepper::Stepper(const StepperParts& parts)
 Result<std::unique_ptr<Stepper>> Stepper::make(const StepperParts& parts) {
   auto stepper = std::unique_ptr<Stepper>(new Stepper(parts));
   STRETTO_TRY_ASSIGN(stepper->stream_, parts.device->make_stream());
-  STRETTO_TRY_ASSIGN(stepper->quiet_, parts.device->make_event());
   return stepper;
-}
-
-void Stepper::quiesce(Deadline deadline) noexcept {
-  Status recorded = stream_->record(*quiet_);
-  while (recorded.code() == StatusCode::kWouldBlock && !deadline.passed()) {
-    std::this_thread::yield();
-    recorded = stream_->record(*quiet_);
-  }
-  if (!recorded.is_ok() || !quiet_->wait(deadline).is_ok()) {
-    log(LogLevel::kWarning, "a copy of a gradient did not end; its memory may still be read");
-  }
 }
 
 std::byte* Stepper::slot(std::size_t parameter) const noexcept {

@@ -68,8 +68,9 @@ class Stepper {
   /// Readable when copies into the arena are done; -1 if they are done at once.
   int descriptor() const noexcept { return stream_->descriptor(); }
 
-  /// After a failure: waits, within the deadline, until nothing reads the user's memory any more.
-  void quiesce(Deadline deadline) noexcept;
+  /// After a failure: gives up what has not begun and waits for the copy that has, so that nothing
+  /// reads the user's memory or events any more.  Only describe_waiting may follow.
+  void quiesce() noexcept { stream_.reset(); }
 
   bool in_step() const noexcept { return step_open_; }
   /// Order in which gradients appeared in the last step, by parameter (without the footer).
@@ -177,7 +178,6 @@ class Stepper {
   double cpu_at_begin_ = 0;
 
   // Declared last, so that it ends first: its work names events and the footer's values.
-  std::unique_ptr<spi::Event> quiet_;
   std::unique_ptr<spi::Stream> stream_;
 };
 

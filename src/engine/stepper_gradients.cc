@@ -287,7 +287,10 @@ std::uint64_t Stepper::samples_of(Rule rule, bool is_footer) const noexcept {
   if (begun_.broadcast || rule == Rule::kRootValue) {
     return only_root;
   }
-  return rule == Rule::kRankMean ? 1 : begun_.samples;
+  if (rule == Rule::kRankMean) {
+    return begun_.ended ? 0 : 1;
+  }
+  return begun_.samples;
 }
 
 /// Sends the ready shards of chunks that wait too long for the rest, or that will get no more.

@@ -15,7 +15,7 @@ std::size_t padded(std::size_t count, DType dtype) {
 
 }  // namespace
 
-Layout make_layout(std::span<const ParameterSpec> parameters) {
+Layout make_layout(std::span<const ParameterSpec> parameters, std::optional<std::size_t> alone) {
   Layout layout;
   layout.places.resize(parameters.size());
   layout.order.resize(parameters.size());
@@ -24,15 +24,15 @@ Layout make_layout(std::span<const ParameterSpec> parameters) {
   }
   const auto kind = [&](ParameterId id) {
     const ParameterSpec& spec = parameters[index_of(id)];
-    return std::tuple(spec.rule, spec.dtype);
+    return std::tuple(alone == index_of(id), spec.rule, spec.dtype);
   };
   std::stable_sort(layout.order.begin(), layout.order.end(), [&](ParameterId a, ParameterId b) {
     return kind(a) < kind(b);
   });
-  for (const ParameterId id : layout.order) {
+  for (std::size_t at = 0; at < layout.order.size(); ++at) {
+    const ParameterId id = layout.order[at];
     const ParameterSpec& spec = parameters[index_of(id)];
-    if (layout.buckets.empty() || layout.buckets.back().rule != spec.rule ||
-        layout.buckets.back().dtype != spec.dtype) {
+    if (at == 0 || kind(layout.order[at - 1]) != kind(id)) {
       layout.buckets.push_back({spec.dtype, spec.rule, layout.arena_bytes, 0});
     }
     Layout::Bucket& bucket = layout.buckets.back();

@@ -5,6 +5,7 @@
 #include "stretto/types.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,11 @@ struct Layout {
 /// Parameters start at multiples of this, so that no kernel meets a misaligned one.
 inline constexpr std::size_t kAlignment = 64;
 
-/// Lays parameters out: buckets by rule and dtype, in each the order of registration.
+/// Lays parameters out: buckets by rule and dtype, in each the order of registration.  `alone`, if
+/// given, is the number of a parameter that shares its bucket with none and lies at the end.
 ///
 /// Cost: O(parameters).
-Layout make_layout(std::span<const ParameterSpec> parameters);
+Layout make_layout(std::span<const ParameterSpec> parameters,
+                   std::optional<std::size_t> alone = std::nullopt);
 
 }  // namespace stretto::schedule

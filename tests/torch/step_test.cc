@@ -77,16 +77,24 @@ TEST(Step, GivesTheBitsOfTheMeanUnderEveryScheduleAndZeroing) {
 }
 
 TEST(Step, StartsFromRankZero) {
-  expect_ranks(3, [](const GroupPointer& group) {
-    Net net(1 + rank_of(group));
-    DistributedDataParallel ddp(group, net);
-    const Net expected(1);
-    EXPECT_EQ(weight_hash(net), weight_hash(expected));
-    EXPECT_TRUE(net.frozen.equal(expected.frozen));
-    EXPECT_TRUE(net.counter.equal(expected.counter));
-    EXPECT_TRUE(net.running.equal(expected.running));
-    ddp.shutdown();
-  });
+  for (const auto rule : {Buffers::kBroadcast, Buffers::kAverage, Buffers::kLocal}) {
+    expect_ranks(3, [rule](const GroupPointer& group) {
+      Net net(1 + rank_of(group));
+      {
+        torch::NoGradGuard no_grad;
+        net.running.fill_(3.0 + static_cast<double>(rank_of(group)));
+      }
+      DistributedDataParallelOptions options;
+      options.buffers = rule;
+      DistributedDataParallel ddp(group, net, options);
+      const Net expected(1);
+      EXPECT_EQ(weight_hash(net), weight_hash(expected));
+      EXPECT_TRUE(net.frozen.equal(expected.frozen));
+      EXPECT_TRUE(net.counter.equal(expected.counter));
+      EXPECT_TRUE(net.running.eq(3.0).all().item<bool>()) << net.running;
+      ddp.shutdown();
+    });
+  }
 }
 
 TEST(Step, AccumulatesOverPassesAlsoWhatOnlyAnEarlierOneUsed) {
@@ -154,9 +162,15 @@ TEST(Step, RanksWithFewerBatchesFollow) {
   expect_ranks(2, [&](const GroupPointer& group) {
     Net net(1);
     auto optimizer = make_optimizer(net);
-    DistributedDataParallel ddp(group, net);
+    DistributedDataParallelOptions options;
+    options.buffers = Buffers::kAverage;
+    DistributedDataParallel ddp(group, net, options);
     const int steps = rank_of(group) == 0 ? 2 : 5;
     for (int step = 0; step < steps; ++step) {
+      {
+        torch::NoGradGuard no_grad;
+        net.running.fill_(8.0);
+      }
       optimizer.zero_grad();
       loss_of(net.forward(batch(std::uint64_t(step)))).backward();
       ddp.finish_step();
@@ -164,6 +178,8 @@ TEST(Step, RanksWithFewerBatchesFollow) {
     }
     ddp.follow_until_all_ended(optimizer);
     hashes[rank_of(group)] = weight_hash(net);
+    // A rank that saw no data has no say in the mean of the buffers.
+    EXPECT_TRUE(net.running.eq(8.0).all().item<bool>()) << net.running;
     ddp.shutdown();
   });
   // Both ranks had the same batches, so the mean over one or two of them is the same.
