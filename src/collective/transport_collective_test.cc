@@ -228,6 +228,19 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                                   std::to_string(std::get<2>(given.param));
                          });
 
+// An owner with less room than the others think would never take what they send without asking.
+TEST(Communicators, RanksWithOtherOptionsAreRefusedByNameAndValue) {
+  run_ranks(3, [](const std::shared_ptr<Group>& group) {
+    EngineOptions options = through("inproc");
+    options.scratch_bytes = index_of(group->rank()) == 2 ? 1 : 4096;
+    const auto made = Communicator::create(group, options);
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().to_string(),
+              "invalid argument: the scratch size of a communicator is 4096 on rank 0 and 1 on "
+              "rank 2; all ranks must create it with the same options");
+  });
+}
+
 TEST(PlanGate, KeepsAnnouncementsOfTheNextPlanUntilItIsOpened) {
   auto ends = transport::make_inproc_transports(2).value();
   collective::PlanGate gate(std::move(ends[1]));
