@@ -12,7 +12,8 @@ prints; the peer is the better of Open MPI's two settings at each size.
 rig: per rate and buffer, iperf3's goodput, then ours; one all-reduce of 15 MB takes at best 2 S (P-1)/P / goodput.
 A run counts only if the links' counters grew by 0.95 of the payload.  The last point has a rank that is 50 ms late.
 
---write puts the figures into docs/measured; --raw FILE keeps every result, one JSON line each.
+--write puts the figures into docs/measured; --raw FILE keeps every result, one JSON line each.  Ends with 1 if a
+target is missed.
 """
 import argparse
 import math
@@ -20,7 +21,7 @@ import statistics
 import sys
 
 from rig.comparison import (PYTHON, ROOT, Broken, Hosts, Results, check_links, complete, conclude, json_lines, need_program,
-                            publish, run)
+                            publish, run, verdict)
 
 PEERS = ROOT / "bench" / "peers" / "allreduce_peers.py"
 PREFIX = "reduce"  # of our hosts' names
@@ -103,11 +104,11 @@ def host(options, kept):
     name = f"all-reduce, {options.ranks} ranks on one host, Open MPI's better setting / ours, 256 KiB to 16 MiB"
     figures = [
         {"name": f"{name}, arena memory", "value": f"{arena:.2f} (at no size below {least('arena_ratio'):.2f})",
-         "unit": "times", "target": ">= 2, at no size below 1.2"},
+         "unit": "times", "target": ">= 2, at no size below 1.2", "met": arena >= 2 and least("arena_ratio") >= 1.2},
         {"name": f"{name}, the user's memory", "value": f"{user:.2f} (at no size below {least('user_ratio'):.2f})",
-         "unit": "times", "target": "at no size below 1.0"},
+         "unit": "times", "target": "at no size below 1.0", "met": least("user_ratio") >= 1},
         {"name": f"all-reduce of 1 KiB, {options.ranks} ranks on one host", "value": f"{small:.1f}", "unit": "us",
-         "target": "< 20"},
+         "target": "< 20", "met": small < 20},
         {"name": "the same of 64 MiB, arena memory (Open MPI / ours)",
          "value": f"{rows[-1]['arena_us'] / 1e3:.1f} ({rows[-1]['arena_ratio']:.1f})", "unit": "ms (times)",
          "target": "reported"},
@@ -145,23 +146,23 @@ def figure_of(options, hosts, queue, late_ms, kept):
         ideal = 2 * options.bytes * (options.ranks - 1) / options.ranks / hosts.goodput()
         ratios.append(ideal / point(options, hosts, late_ms, kept))
     value = statistics.median(ratios)
+    target = 0.97 if queue == "20ms" else 0.93
     late = f", one rank {late_ms:g} ms late (counted from then)" if late_ms else ""
     print(f"{hosts.rate} {queue}{late}: {value:.3f} of the ideal  {[round(r, 3) for r in ratios]}", flush=True)
     return {"name": f"all-reduce of {options.bytes / 1e6:g} MB, {options.ranks} ranks at {hosts.rate}, {queue} of buffer{late}: "
                     "ideal time at iperf3's goodput / ours",
-            "value": f"{value:.3f}", "unit": "of the ideal", "target": ">= 0.97" if queue == "20ms" else ">= 0.93"}
+            "value": f"{value:.3f}", "unit": "of the ideal", "target": f">= {target}", "met": value >= target}
 
 
 def compare(options):
     need_program(options.stretto, "--stretto")
     kept = Results(options.raw)
     figures = host(options, kept) if options.mode == "host" else shaped(options, kept)
-    for figure in figures:
-        print(f"{figure['name']}: {figure['value']} {figure['unit']} (target: {figure['target']})")
+    met = verdict(figures)
     if options.write:
         kind = "loopback" if options.mode == "host" else "shaped links"
         publish(f"allreduce_{options.mode}", complete(figures, f"bench/allreduce.py {options.mode} --write", kind))
-    return 0
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import statistics
 import sys
 
 from rig.comparison import (PYTHON, ROOT, Broken, Hosts, Results, check_links, complete, conclude, medians, need_program,
-                            publish, ratio, with_interval)
+                            publish, ratio, verdict, with_interval)
 
 PEER = ROOT / "bench" / "peers" / "ddp_train.py"
 PREFIX = "train"  # of our hosts' names
@@ -86,8 +86,7 @@ def compare(options):
                   file=sys.stderr, flush=True)
     figures = figures_of(options, runs, bucket, goodput)
     slower = ratio(medians(runs["ours"]), medians(runs["ddp"]))
-    for figure in figures:
-        print(f"{figure['name']}: {figure['value']} {figure.get('unit', '')}".rstrip())
+    verdict(figures)
     print(f"ours / DDP: {with_interval(slower)}; not slower if the interval ends below {SLOWER}")
     if options.write:
         publish("train", complete(figures, "bench/train.py --write", "shaped links"))

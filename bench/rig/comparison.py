@@ -164,6 +164,15 @@ def with_interval(values):
     return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
 
+def verdict(figures):
+    """Prints figures; whether all that are judged (`met`, taken out here) meet their targets."""
+    met = [figure.pop("met", True) for figure in figures]
+    for figure, reached in zip(figures, met):
+        target = f" (target: {figure['target']}{'' if reached else ', MISSED'})" if figure.get("target") else ""
+        print(f"{figure['name']}: {figure['value']} {figure.get('unit', '')}".rstrip() + target, flush=True)
+    return all(met)
+
+
 def complete(figures, command, kind):
     """Figures as tools/readme_table.py wants them: each with its command, machine, commit and date."""
     def output(*words):

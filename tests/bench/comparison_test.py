@@ -29,6 +29,20 @@ def ends(pid, seconds=20):
     return False
 
 
+class Verdict(unittest.TestCase):
+    def test_a_missed_target_is_said_and_counts(self):
+        figures = [{"name": "a", "value": "1", "target": ">= 2", "met": False}, {"name": "b", "value": "2"}]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertFalse(comparison.verdict(figures))
+        self.assertEqual(out.getvalue(), "a: 1 (target: >= 2, MISSED)\nb: 2\n")
+        self.assertEqual(figures, [{"name": "a", "value": "1", "target": ">= 2"}, {"name": "b", "value": "2"}])
+
+    def test_what_is_met_or_only_reported_counts(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertTrue(comparison.verdict([{"name": "a", "value": "3", "target": ">= 2", "met": True}]))
+            self.assertTrue(comparison.verdict([{"name": "a", "value": "3", "unit": "ms"}]))
+
+
 class Commands(unittest.TestCase):
     def test_output_comes_back_and_variables_go_along(self):
         self.assertEqual(comparison.run(["sh", "-c", "echo $WORD"], WORD="here"), "here\n")

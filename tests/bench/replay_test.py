@@ -67,7 +67,8 @@ class Figures(unittest.TestCase):
     def test_published_figures_have_the_keys_of_the_readme(self):
         runs = {name: [{**honest(), "total_over_median": 1, "cpu_s": 1}] for name in ("backward", "sequential", "per parameter")}
         runs["ddp"] = [{"median_ms": 500}]
-        traced = {"first_chunk_is_output_layer": True, "first_chunk_delay_ms": 0.1, "first_chunk_after_first_gradient_ms": 1}
+        traced = {"first_chunk_is_output_layer": True, "first_chunk_delay_ms": 0.1, "first_chunk_after_first_gradient_ms": 1,
+                  "first_byte_delay_ms": 0.3, "first_byte_delay_max_ms": 0.9, "first_data_delay_ms": 0.3}
         options = argparse.Namespace(hosts=4, rate="500mbit", profile="resnet50.bk.log")
         figures = replay.figures_of(options, 0.15, 60e6, 4, runs, traced)
         self.assertAlmostEqual(figures["transfer_ms"], 250)
@@ -76,6 +77,9 @@ class Figures(unittest.TestCase):
         for entry in replay.published(options, [figures]):
             self.assertEqual(sorted(entry), sorted(TABLE.KEYS))
             self.assertIn(entry["kind"], TABLE.KINDS)
+        self.assertTrue(replay.holds(figures))
+        for missed in ({"ddp_over_ours": (0.98, 0.9, 1.1)}, {"first_chunk_is_output_layer": False}, {"first_byte_delay_ms": 1.2}):
+            self.assertFalse(replay.holds({**figures, **missed}), missed)
 
 
 if __name__ == "__main__":
