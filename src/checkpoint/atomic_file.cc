@@ -5,10 +5,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +38,49 @@ std::string folder_of(const std::string& path) {
     return ".";
   }
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Takes what only one process can have, and has until it closes the file or ends.
+bool lock(const FileDescriptor& file) {
+  return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+/// Whether `name` is what create makes for `base`: base.NUMBER-NUMBER.tmp.
+bool is_temporary_of(std::string_view name, std::string_view base) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.starts_with(base) || !name.ends_with(kEnd) ||
+      name.size() <= base.size() + kEnd.size()) {
+    return false;
+  }
+  const auto middle = name.substr(base.size(), name.size() - base.size() - kEnd.size());
+  return middle.front() == '.' && middle.find('-') != std::string_view::npos &&
+         middle.find_first_not_of("0123456789-", 1) == std::string_view::npos;
+}
+
+/// Removes what processes that were killed have left beside `path`: nobody holds its lock.
+void remove_orphans(const std::string& path) {
+  namespace fs = std::filesystem;
+  const std::string base = fs::path(path).filename().string();
+  std::error_code error;
+  for (fs::directory_iterator at(folder_of(path), error), end; !error && at != end;
+       at.increment(error)) {
+    if (!is_temporary_of(at->path().filename().string(), base)) {
+      continue;
+    }
+    const FileDescriptor file(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (file.is_open() && lock(file)) {
+      ::unlink(at->path().c_str());
+    }
+  }
+}
+
+/// Locks what was just created; whether another process came between and removes it.
+bool is_taken_for_orphan(const FileDescriptor& file) {
+  if (!lock(file)) {
+    return errno == EWOULDBLOCK;  // on file systems without locks nobody can come between
+  }
+  struct stat about {};
+  return ::fstat(file.get(), &about) == 0 && about.st_nlink == 0;
 }
 
 }  // namespace
@@ -75,13 +121,17 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
     return fail(StatusCode::kInvalidArgument, "'" + path + "' is not a regular file");
   }
-  // Names beside the final one, until one is free: a process that was killed may have left some.
+  remove_orphans(path);
+  // Names beside the final one, until one is free.
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string temporary =
         path + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
     FileDescriptor descriptor(
         ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (descriptor.is_open()) {
+      if (is_taken_for_orphan(descriptor)) {
+        continue;
+      }
       return AtomicFile(path, std::move(temporary), std::move(descriptor));
     }
     if (errno != EEXIST) {
@@ -99,6 +149,8 @@ Status AtomicFile::commit() {
   if (::fsync(descriptor_.get()) != 0) {
     return cannot("write", path_, errno);
   }
+  const FileDescriptor locked(
+      ::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));  // until the file has its own name
   if (::close(descriptor_.release()) != 0) {
     return cannot("write", path_, errno);
   }

@@ -20,7 +20,7 @@ Status write_all(int descriptor, std::span<const std::byte> bytes, const std::st
 ///
 /// It is written beside its final place and moved there by commit; until then, and if anything
 /// fails, whatever stood there before is untouched.  An object that was not committed removes what
-/// it wrote.
+/// it wrote; what a process that was killed has left, the next create for that name removes.
 ///
 /// Threading: thread-compatible.
 class AtomicFile {

@@ -75,8 +75,29 @@ TEST(AtomicFile, KilledBeforeTheRenameTheOldFileStands) {
       ::testing::KilledBySignal(SIGKILL),
       "");
   EXPECT_EQ(folder.read("a"), "old");
+  EXPECT_EQ(folder.file_count(), 2U);
   EXPECT_TRUE(write("newer"));
   EXPECT_EQ(folder.read("a"), "newer");
+  EXPECT_EQ(folder.file_count(), 1U) << "what the killed process left is still there";
+}
+
+TEST(AtomicFile, LeavesAloneWhatOthersWriteAndWhatOnlyLooksSimilar) {
+  const TestFolder folder;
+  const std::vector<std::string> kept{"a.tmp", "a.1.tmp", "a.1-x.tmp", "b.1-0.tmp", "a.1-0.tmpx"};
+  for (const auto& name : kept) {
+    folder.write(name, "mine");
+  }
+  folder.write("a.1-0.tmp", "an orphan");
+  auto slow = AtomicFile::create(folder.path("a"));
+  ASSERT_TRUE(slow.has_value());
+  ASSERT_TRUE(slow->write(bytes_of("slow")).is_ok());
+  EXPECT_FALSE(folder.exists("a.1-0.tmp"));
+  auto quick = AtomicFile::create(folder.path("a"));
+  ASSERT_TRUE(quick.has_value());
+  ASSERT_TRUE(quick->commit().is_ok());
+  ASSERT_TRUE(slow->commit().is_ok()) << "its file was taken for an orphan";
+  EXPECT_EQ(folder.read("a"), "slow");
+  EXPECT_EQ(folder.file_count(), 1 + kept.size());
 }
 
 TEST(AtomicFile, WithoutCommitTheOldFileStandsAndTheNewOneIsRemoved) {
