@@ -3,6 +3,7 @@
 
 #include "command.hpp"
 #include "rendezvous/launcher_news.hpp"
+#include "rendezvous/words.hpp"
 
 #include <algorithm>
 #include <array>
@@ -275,11 +276,34 @@ void Supervisor::reap() {
     static_cast<void>(::waitpid(info.si_pid, &status, 0));
     if (found != alive_.end()) {
       note_end(found->second, status);
+      stopped_.erase(found->first);
       alive_.erase(found);
     }
   }
+  note_stops();
   if (!ending_ && !batch_.empty()) {
     blame(batch_);
+  }
+  if (next_step_ && !ending_ && stopped_.size() == alive_.size()) {
+    // None of them can end by itself, but one that was killed may still be about to be gone.
+    next_step_ = Deadline::after(options_.stopped_end);
+  }
+}
+
+/// A rank that was stopped is missed by the others, and none of their words can say why.
+void Supervisor::note_stops() {
+  siginfo_t info{};
+  while (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0) {
+    const auto found = alive_.find(info.si_pid);
+    if (found != alive_.end() && info.si_code == CLD_CONTINUED) {
+      stopped_.erase(info.si_pid);
+    } else if (found != alive_.end() && stopped_.insert(info.si_pid).second && !ending_) {
+      complain("run",
+               "rank " + std::to_string(found->second) + " was stopped by " +
+                   signal_name(info.si_status) +
+                   "; if it is not continued within seconds, the others take it for lost");
+    }
+    info = {};
   }
 }
 
@@ -330,18 +354,34 @@ void Supervisor::blame(const std::vector<Failure>& failures) {
   }
 }
 
+/// Who has not ended, and who of them could not: "rank 0 still ran, rank 2 was stopped".
+std::string Supervisor::who_is_left() const {
+  std::vector<std::size_t> running;
+  std::vector<std::size_t> stopped;
+  for (const auto& [pid, rank] : alive_) {
+    (stopped_.contains(pid) ? stopped : running).push_back(rank);
+  }
+  std::string text;
+  for (auto* ranks : {&running, &stopped}) {
+    if (!ranks->empty()) {
+      std::sort(ranks->begin(), ranks->end());
+      text += (text.empty() ? "" : ", ") + rendezvous::name_ranks(*ranks);
+      text += ranks == &running    ? " still ran"
+              : ranks->size() == 1 ? " was stopped"
+                                   : " were stopped";
+    }
+  }
+  return text;
+}
+
 void Supervisor::escalate() {
   if (!next_step_ || !next_step_->passed()) {
     return;
   }
-  signal_all(next_signal_);
   if (!options_.quiet && !alive_.empty()) {
-    complain("run",
-             std::to_string(alive_.size()) +
-                 (alive_.size() == 1 ? " rank still ran and was sent "
-                                     : " ranks still ran and were sent ") +
-                 signal_name(next_signal_));
+    complain("run", who_is_left() + "; sent " + signal_name(next_signal_));
   }
+  signal_all(next_signal_);
   ending_ = true;
   next_signal_ = SIGKILL;
   next_step_ = Deadline::after(options_.after_term);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,8 @@ struct SupervisorOptions {
   bool quiet = false;
   /// After a rank has failed the others end by themselves, with their own error.
   std::chrono::milliseconds own_end{5'000};
+  /// The same if all that are left are stopped.
+  std::chrono::milliseconds stopped_end{500};
   /// After SIGTERM they are killed.
   std::chrono::milliseconds after_term{10'000};
 };
@@ -72,6 +75,8 @@ class Supervisor {
   void forward(int signal, bool from_terminal);
   void reap();
   void note_end(std::size_t rank, int status);
+  void note_stops();
+  std::string who_is_left() const;
   void blame(const std::vector<Failure>& failures);
   void escalate();
   void signal_all(int signal);
@@ -80,6 +85,7 @@ class Supervisor {
   SupervisorOptions options_;
   bool own_groups_ = true;
   std::map<pid_t, std::size_t> alive_;
+  std::set<pid_t> stopped_;  // of those alive: by SIGSTOP and the like
   std::vector<Stream> streams_;
   FileDescriptor signals_;
   FileDescriptor news_;  // for ranks that still wait for one that has ended

@@ -30,7 +30,7 @@ expect_text out '^result$'
 # A killed rank is named with its signal, and the others are ended.
 expect_code 4 "$stretto" run -n 3 -- sh -c 'if [ "$RANK" = 1 ]; then kill -9 $$; fi; sleep 60'
 expect_text err 'rank 1 was killed by SIGKILL'
-expect_text err '2 ranks still ran and were sent SIGTERM'
+expect_text err 'ranks 0 and 2 still ran; sent SIGTERM'
 expect_code 7 "$stretto" run -n 2 -- sh -c 'if [ "$RANK" = 1 ]; then exit 7; fi; sleep 1; exit 4'
 expect_text err 'rank 1 ended with exit code 7; the other'
 expect_code 4 "$stretto" run -n 2 -- sh -c 'exit 4'

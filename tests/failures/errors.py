@@ -11,6 +11,7 @@ import re
 import socket
 import sys
 import tempfile
+import time
 
 from jobs import Job
 
@@ -71,7 +72,7 @@ CASES = {
     "killed_in_rendezvous": lambda s: Job(s, 2, env=fault("rendezvous.joined@1", 1)).wait(),
     "killed_in_agreement": lambda s: Job(s, 2, env=fault("agreement.begin@1", 1)).wait(),
     "killed_in_a_step": lambda s: Job(s, 2, env=fault("chunk.launched@9", 1)).wait(),
-    "stopped": lambda s: Job(s, 2, env=fault("chunk.launched@9:stop", 1)).wait(60),
+    "stopped": lambda s: Job(s, 2, env=fault("chunk.launched@9:stop", 1)).wait(),
     "trace_disk_full": lambda s: one_rank(s, STRETTO_TRACE="/dev/full"),
     "metrics_disk_full": lambda s: one_rank(s, STRETTO_METRICS="/dev/full"),
     "metrics_no_folder": lambda s: one_rank(s, STRETTO_METRICS="/none/metrics"),
@@ -93,16 +94,61 @@ def text_of(job):
     return f"exit code {'none: it hung' if job.hung else job.code}\n" + "".join(line + "\n" for line in lines)
 
 
-def two_jobs(stretto):
+def well(job):
+    return job.wait().code == 0 and '"mismatches":0' in job.out
+
+
+def listens(port):
+    """Whether somebody on this host listens there, without knocking."""
+    with open("/proc/net/tcp") as file:
+        return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in file.readlines()[1:])
+
+
+def side_by_side(stretto, exchange):
     """Two jobs on one host do not meet: both end well, each with its own gradients."""
-    both = [Job(stretto, 2, arguments=("--seed", seed), env={"STRETTO_EXCHANGE": "owner"}) for seed in ("1", "2")]
-    well = all(job.wait().code == 0 and '"mismatches":0' in job.out for job in both)
-    if not well:
-        print("FAILED: two jobs at once")
-        print("".join(job.out + job.err for job in both))
-    for job in both:
-        job.close()
-    return well
+    both = [Job(stretto, 2, arguments=("--seed", seed), env={"STRETTO_EXCHANGE": exchange}) for seed in ("1", "2")]
+    return both, all([well(job) for job in both])
+
+
+def same_port(stretto, late_rank, expected):
+    """The second job on a port is told so in one line, and the first one never hears of its gradients."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {"MASTER_PORT": str(port), "STRETTO_TIMEOUT": "20s"}
+    # Rank 1 of the first job lets the other job try first; the name is relative to the job's folder.
+    first = Job(stretto, 2, program=on_rank(1, "while [ ! -e go ]; do sleep 0.05; done"), env=env)
+    first.own_files.add("go")
+    while not listens(port) and first.process.poll() is None:
+        time.sleep(0.01)
+    program = on_rank(late_rank, "sleep 1") if late_rank is not None else None
+    second = Job(stretto, 2, arguments=("--seed", "2"), program=program, env=env).wait()
+    open(os.path.join(first.folder, "go"), "w").close()
+    told = [line for line in second.err.splitlines() if re.search(expected, line)]
+    return [first, second], all((well(first), second.code in (2, 3), len(told) == 1, not second.hung))
+
+
+TWO_JOBS = {
+    "owner": lambda s: side_by_side(s, "owner"),
+    "shared": lambda s: side_by_side(s, "auto"),
+    "a port that is taken": lambda s: same_port(s, None, r"stretto replay: port \d+ on this host is taken \(another job\?\)"),
+    "a rank at the wrong door": lambda s: same_port(
+        s, 0, r"stretto replay: rank 0 at \S+ refused rank 1: rank 1 has another token than rank 0"),
+}
+
+
+def two_jobs(stretto):
+    failures = 0
+    for name, case in TWO_JOBS.items():
+        both, good = case(stretto)
+        left = [item for job in both for item in job.left_behind()]
+        if not good or left:
+            failures += 1
+            print(f"FAILED: two jobs, {name} {left or ''}")
+            print("".join(job.out + job.err for job in both))
+        for job in both:
+            job.close()
+    return failures
 
 
 def main():
@@ -126,7 +172,7 @@ def main():
             sys.stdout.writelines(difflib.unified_diff(want.splitlines(True), got.splitlines(True), path, "now"))
         print(f"{name}: {job.took:.1f} s", flush=True)
     if len(names) == len(CASES):
-        failures += not two_jobs(stretto)
+        failures += two_jobs(stretto)
     unknown = {file[:-4] for file in os.listdir(folder) if file.endswith(".txt")} - set(CASES)
     if unknown:
         failures += 1
