@@ -13,8 +13,6 @@
 #include <string>
 #include <thread>
 
-#include <unistd.h>
-
 namespace stretto {
 namespace {
 
@@ -89,7 +87,8 @@ void pass(std::string_view name, std::size_t rank) noexcept {
   }
   const std::size_t now = passes.fetch_add(1, std::memory_order_relaxed) + 1;
   if (fault.signal != 0 && now == fault.first_pass) {
-    static_cast<void>(::kill(::getpid(), fault.signal));
+    // To this thread: one for the process is taken by any, and this one may be far by then.
+    static_cast<void>(::raise(fault.signal));
   } else if (fault.signal == 0 && now >= fault.first_pass) {
     std::this_thread::sleep_for(fault.delay);
   }

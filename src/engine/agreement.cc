@@ -155,11 +155,32 @@ Status agree_on_parameters(spi::ControlPlane& control,
   return {};
 }
 
+namespace {
+
+/// An agreement while training says which step it held up, as every other wait does.
+Result<std::vector<spi::Bytes>> gather_in_step(spi::ControlPlane& control,
+                                               std::uint64_t step,
+                                               const std::string& what,
+                                               std::span<const std::byte> mine,
+                                               Deadline deadline) {
+  auto blobs = control.all_gather(what, mine, deadline);
+  if (!blobs) {
+    return fail(blobs.error().code(),
+                "step " + std::to_string(step) + ", waiting for " + what + ": " +
+                    std::string(blobs.error().message()));
+  }
+  return blobs;
+}
+
+}  // namespace
+
 Result<std::vector<std::uint32_t>> agree_on_order(spi::ControlPlane& control,
                                                   std::span<const std::uint32_t> seen,
+                                                  std::uint64_t step,
                                                   Deadline deadline) {
-  STRETTO_TRY_ASSIGN(const auto blobs,
-                     control.all_gather("the order of gradients", std::as_bytes(seen), deadline));
+  STRETTO_TRY_ASSIGN(
+      const auto blobs,
+      gather_in_step(control, step, "the order of gradients", std::as_bytes(seen), deadline));
   if (blobs[0].size() != seen.size_bytes()) {
     return fail(StatusCode::kCorruptWire, "rank 0 sent an order of another length");
   }
@@ -173,8 +194,9 @@ Status agree_on_values(spi::ControlPlane& control,
                        std::span<const std::uint64_t> hashes,
                        std::uint64_t step,
                        Deadline deadline) {
-  STRETTO_TRY_ASSIGN(const auto blobs,
-                     control.all_gather("the replica check", std::as_bytes(hashes), deadline));
+  STRETTO_TRY_ASSIGN(
+      const auto blobs,
+      gather_in_step(control, step, "the replica check", std::as_bytes(hashes), deadline));
   for (std::size_t p = 0; p < hashes.size(); ++p) {
     std::string others;
     for (std::size_t rank = 1; rank < blobs.size(); ++rank) {

@@ -20,9 +20,10 @@ Status agree_on_parameters(spi::ControlPlane& control,
                            const EngineOptions& options,
                            Deadline deadline);
 
-/// Rank 0's order of gradients, for all.
+/// Rank 0's order of gradients, for all from `step` on.
 Result<std::vector<std::uint32_t>> agree_on_order(spi::ControlPlane& control,
                                                   std::span<const std::uint32_t> seen,
+                                                  std::uint64_t step,
                                                   Deadline deadline);
 
 /// Compares hashes of the parameters; errors as Engine::check_replicas.

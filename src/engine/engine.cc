@@ -218,7 +218,8 @@ Status EngineImpl::replan() {
   Stepper& stepper = progress_->stepper();
   STRETTO_TRY_ASSIGN(
       auto order,
-      agree_on_order(group_->control(), stepper.seen_order(), Deadline::after(options_.timeout)));
+      agree_on_order(
+          group_->control(), stepper.seen_order(), step_ + 1, Deadline::after(options_.timeout)));
   order.push_back(static_cast<std::uint32_t>(users_));  // the footer comes last
   const auto plan = schedule::make_plan(layout_, order, options_.chunk_bytes);
   STRETTO_TRY(stepper.set_plan(plan, order, kEpoch));

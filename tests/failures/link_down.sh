@@ -33,7 +33,7 @@ cut() {
   local code=$? took=$((($(date +%s%N) - began) / 1000000))
   echo "link of rank $victim down: the last rank ended after $took ms"
   [ "$code" = 4 ] || { echo "FAILED: ended with $code instead of 4"; failures=$((failures + 1)); }
-  [ "$took" -lt 20000 ] || { echo "FAILED: that is too late"; failures=$((failures + 1)); }
+  [ "$took" -lt 10000 ] || { echo "FAILED: that is not within 10 s"; failures=$((failures + 1)); }
   for rank in 0 1 2; do
     cp "$folder/lab-rank$rank.err" "$folder/err"
     sed "s/^/[$rank] /" "$folder/err"

@@ -8,23 +8,33 @@ import concurrent.futures
 import re
 import sys
 
-from jobs import Job, show
+from jobs import IN_STEP, Job, show
 
 RANKS = 3
 
 
+def start(stretto, exchange, victim, fault, **more):
+    return Job(stretto, RANKS, env={"STRETTO_EXCHANGE": exchange, "STRETTO_FAULT": fault,
+                                    "STRETTO_FAULT_RANK": str(victim), **more})
+
+
 def stopped(stretto, exchange, victim):
-    """After 3 s of silence a rank counts as lost."""
-    return Job(stretto, RANKS, env={"STRETTO_EXCHANGE": exchange, "STRETTO_FAULT": "chunk.launched@9:stop",
-                                    "STRETTO_FAULT_RANK": str(victim)}).wait(60), victim, \
-        rf"step \d+, (waiting for \S+|nothing in flight).*rank {victim} was lost: it has been silent for more than 3 s"
+    """After 3 s of silence a rank counts as lost; `run` has seen it stop."""
+    job = start(stretto, exchange, victim, "chunk.launched@9:stop")
+    since = job.wait_stopped(victim)
+    job.wait()
+    found = sum((job.late(rank, since) for rank in range(RANKS) if rank != victim), []) if since else \
+        [f"rank {victim} did not stop"]
+    if not re.search(rf"rank {victim} was stopped by SIGSTOP", job.from_run()):
+        found.append(f"run does not say that rank {victim} was stopped")
+    return job, found, \
+        rf"{IN_STEP}.*rank {victim} was lost: it has been silent for more than 3 s"
 
 
 def asleep(stretto, exchange, victim):
     """The control connection lives, so that only the deadline of the step ends it."""
-    return Job(stretto, RANKS, env={"STRETTO_EXCHANGE": exchange, "STRETTO_FAULT": "step.between@3:delay=60s",
-                                    "STRETTO_FAULT_RANK": str(victim), "STRETTO_TIMEOUT": "2s"}).wait(60), victim, \
-        rf"step 4, waiting for layer\d+.*(rank {victim} has not sent|the sum of rank {victim} has not come)"
+    job = start(stretto, exchange, victim, "step.between@3:delay=60s", STRETTO_TIMEOUT="2s").wait()
+    return job, [], rf"step 4, waiting for layer\d+.*(rank {victim} has not sent|the sum of rank {victim} has not come)"
 
 
 def main():
@@ -34,8 +44,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(4) as pool:  # they mostly wait
         running = [(case, pool.submit(case[0], sys.argv[1], *case[1:])) for case in cases]
         for (kind, exchange, victim), future in running:
-            job, victim, expected = future.result()
-            found = ["did not end"] if job.hung else []
+            job, found, expected = future.result()
+            found += ["did not end"] if job.hung else []
             if job.code != 4:
                 found.append(f"run ended with {job.code} instead of 4")
             for rank in range(RANKS):
