@@ -17,7 +17,7 @@ import tempfile
 # StepReport.cpu_s asks the clock of a thread, which is no vdso call.  sched_yield and restart_syscall: the system's own.
 ALLOWED = {"futex", "read", "write", "ppoll", "epoll_wait", "epoll_pwait", "sendmsg", "readv", "epoll_ctl",
            "clock_gettime", "sched_yield", "restart_syscall"}
-# The control connection's thread: a heartbeat a second, on no gradient's way.
+# The control connections' threads only: a heartbeat a second, on no gradient's way.
 CONTROL = {"sendto", "recvfrom", "send", "recv"}
 
 
@@ -34,17 +34,25 @@ def main():
         chunks = int(done.stdout)
         lines = open(log).read().splitlines()
     counts = collections.Counter()
+    wrong = set()
+    control = set()
     inside = False
     for line in lines:
         if "stretto-window-" in line:
             inside = "begins" in line
             continue
-        call = re.match(r"\d+ +(\w+)\(", line)
+        call = re.match(r"(\d+) +(\w+)\(", line)
+        if call and call.group(2) == "prctl" and '"stretto-control"' in line:
+            control.add(call.group(1))
         if inside and call:
-            counts[call.group(1)] += 1
+            thread, name = call.groups()
+            counts[name] += 1
+            if name not in ALLOWED and not (thread in control and name in CONTROL):
+                wrong.add(name + (" (not by a control thread)" if name in CONTROL else ""))
     print(f"{chunks} chunks per rank: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
-    wrong = set(counts) - ALLOWED - CONTROL
     problems = [f"system calls that nobody named: {', '.join(sorted(wrong))}"] if wrong else []
+    if len(control) != 2:
+        problems.append(f"{len(control)} threads call themselves stretto-control, not one for each rank")
     if chunks < 1000:
         problems.append(f"the window has {chunks} chunks; it needs 1000")
     if sum(counts.values()) < 100 or "sendmsg" not in counts:
