@@ -102,6 +102,7 @@ void DistributedDataParallel::Implementation::register_parameters() {
     throw_if_failed(id ? Status::ok() : id.error());
     gradient.id = *id;
   }
+  sent_ = std::vector<std::atomic<Gradient*>>(gradients_.size());
 }
 
 void DistributedDataParallel::Implementation::register_buffers() {

@@ -24,7 +24,7 @@ struct Gradient {
   std::shared_ptr<torch::autograd::Node> accumulator;  // lives as long as its hook shall fire
   ParameterId id{0};
   std::atomic<std::uint32_t> appeared{0};  // in how many backward passes of this step
-  at::Tensor sent;                         // keeps the engine's source alive until finish_step
+  at::Tensor sent;                         // keeps the engine's source alive until it is taken
   at::Tensor mean;                         // names the engine's result
 };
 
@@ -83,6 +83,7 @@ struct DistributedDataParallel::Implementation {
   void broadcast_small(const std::vector<at::Tensor>& tensors, std::uint64_t description);
   void begin_if_needed();
   void send(Gradient& gradient);
+  void release_taken();
   void send_rest();
   void send_buffers();
   void take_means();
@@ -95,6 +96,11 @@ struct DistributedDataParallel::Implementation {
   [[noreturn]] void give_up(const std::string& text) const;
 
   std::deque<Gradient> gradients_;  // in reverse order of registration; addresses stay
+  // The gradients that were sent in this step, in that order, and how many of them were released.
+  std::vector<std::atomic<Gradient*>> sent_;
+  std::atomic<std::size_t> sent_count_{0};
+  std::size_t released_count_ = 0;  // whoever has set `releasing_`
+  std::atomic<bool> releasing_{false};
   std::vector<Buffer> buffers_;
   std::vector<Seen> seen_;
   std::size_t buffer_count_ = 0;  // of the module, exchanged or not

@@ -45,7 +45,7 @@ struct StepOptions {
 /// any
 ///            thread; once per backward pass), then finish_step.  Between two backward passes of
 ///            one step call next_backward.
-/// Threading: ready is thread-safe; everything else is confined(training thread).
+/// Threading: ready and taken are thread-safe; everything else is confined(training thread).
 /// Ownership: the memory that gradient_slot and result name is the engine's.
 /// Errors:    the first failure ends the step and is returned by every later call.
 class Engine {
@@ -85,12 +85,16 @@ class Engine {
   ///
   /// Errors: kInvalidArgument if it was ready before in this backward pass (the step is aborted).
   virtual Status ready(ParameterId id) = 0;
-  /// Says that the gradient lies at `gradient`, which stays unchanged until finish_step; the engine
-  /// takes it over in one pass (and adds, after the first backward pass).  `produced`, if given, is
-  /// done when the gradient is there.
+  /// Says that the gradient lies at `gradient`, which stays unchanged until `taken(id)` or
+  /// finish_step; the engine takes it over in one pass (and adds, after the first backward pass).
+  /// `produced`, if given, is done when the gradient is there.
   virtual Status ready(ParameterId id,
                        const std::byte* gradient,
                        spi::Event* produced = nullptr) = 0;
+
+  /// Whether the gradients of all backward passes have been taken over in this step, so that their
+  /// memory is the caller's again.  Never waits.  Threading: thread-safe.
+  virtual bool taken(ParameterId id) const noexcept = 0;
 
   /// Blocks until the reduced gradient of one parameter is in place.
   virtual Status wait_gradient(ParameterId id) = 0;

@@ -94,8 +94,10 @@ struct StepOutcome {
 /// step,
 ///            then to the training thread until the next step begins.
 struct Board {
-  explicit Board(std::size_t parameters) : home_step(parameters) {}
+  explicit Board(std::size_t parameters) : taken_step(parameters), home_step(parameters) {}
 
+  std::vector<std::atomic<std::uint64_t>>
+      taken_step;  ///< by parameter: step whose gradient has been copied from the caller's memory
   std::vector<std::atomic<std::uint64_t>>
       home_step;                            ///< by parameter: step whose result is in place
   std::atomic<std::uint64_t> done_step{0};  ///< everything of this step is home and released

@@ -308,6 +308,11 @@ Status EngineImpl::wait_until(Condition condition) {
                          : failure;
 }
 
+bool EngineImpl::taken(ParameterId id) const noexcept {
+  return committed_ && index_of(id) < users_ &&
+         board_->taken_step[index_of(id)].load(std::memory_order_acquire) == step_;
+}
+
 Status EngineImpl::wait_gradient(ParameterId id) {
   STRETTO_TRY(check_usable("wait_gradient"));
   if (index_of(id) >= users_) {

@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
   Status next_backward() override;
   Status ready(ParameterId id) override { return ready(id, nullptr, nullptr); }
   Status ready(ParameterId id, const std::byte* gradient, spi::Event* produced) override;
+  bool taken(ParameterId id) const noexcept override;
   Status wait_gradient(ParameterId id) override;
   Result<StepReport> finish_step() override;
   bool used_by_any(ParameterId id) const noexcept override;

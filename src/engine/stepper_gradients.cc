@@ -166,6 +166,9 @@ Result<bool> Stepper::collect_copies(TimePoint now) {
 Status Stepper::arrive(const Piece& piece, TimePoint now) {
   const ParameterState& state = parameters_[piece.parameter];
   const bool is_last = &piece == &pieces_[state.first_piece + state.piece_count - 1];
+  if (is_last) {
+    parts_.board->taken_step[piece.parameter].store(begun_.step, std::memory_order_release);
+  }
   if (is_last && state.ready != TimePoint{}) {
     parts_.recorder->add({trace::What::kTaken,
                           trace::Lane::kGradients,

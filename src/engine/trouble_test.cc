@@ -122,6 +122,37 @@ TEST(EngineWaits, AGradientWhoseEventNeverComesIsNamedAndThenLeftAlone) {
   }
 }
 
+TEST(EngineWaits, AGradientIsTakenWhenItsMemoryIsTheCallersAgain) {
+  run_ranks(1, [](const std::shared_ptr<Group>& group) {
+    auto engine = Engine::create(group, {}).value();
+    const ParameterId id = engine->add_parameter({"weight", {2}}).value();
+    EXPECT_FALSE(engine->taken(id));
+    ASSERT_TRUE(engine->commit().is_ok());
+    std::vector<float> gradient(2, 1.0F);
+    StepOptions options;
+    options.backward_passes = 2;
+    for (int step = 1; step <= 2; ++step) {
+      ASSERT_TRUE(engine->begin_step(options).is_ok());
+      ASSERT_TRUE(engine->ready(id, bytes_of(gradient)).is_ok());
+      ASSERT_TRUE(engine->next_backward().is_ok());
+      EXPECT_FALSE(engine->taken(id));
+      ManualEvent late;
+      ASSERT_TRUE(engine->ready(id, bytes_of(gradient), &late).is_ok());
+      EXPECT_FALSE(engine->taken(id));
+      late.finish();
+      const auto deadline = Deadline::after(std::chrono::seconds(20));
+      while (!engine->taken(id) && !deadline.passed()) {
+        std::this_thread::yield();
+      }
+      ASSERT_TRUE(engine->taken(id));
+      gradient.assign(2, 100.0F);  // it is ours again, and changes nothing
+      ASSERT_TRUE(engine->finish_step().has_value());
+      EXPECT_EQ(result_of(*engine, id, 2), std::vector<float>(2, step == 1 ? 2.0F : 200.0F));
+    }
+    EXPECT_TRUE(engine->shutdown().is_ok());
+  });
+}
+
 TEST(EngineWaits, ManyPassesBehindALateEventAllFindRoom) {
   constexpr std::size_t kParameters = 300;
   constexpr std::uint32_t kPasses = 20;

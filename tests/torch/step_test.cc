@@ -3,6 +3,9 @@
 #include "tests/torch/nets.hpp"
 #include "tests/torch/ranks.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include <torch/optim/sgd.h>
 
 namespace stretto::libtorch {
@@ -95,6 +98,31 @@ TEST(Step, StartsFromRankZero) {
       ddp.shutdown();
     });
   }
+}
+
+// Held until the end of the step, each gradient would cost fresh memory.
+TEST(Step, AGradientThatHasLeftGivesItsMemoryBackBeforeTheStepEnds) {
+  expect_ranks(2, [](const GroupPointer& group) {
+    constexpr int kLayers = 200;
+    torch::nn::Sequential net;
+    for (int layer = 0; layer < kLayers; ++layer) {
+      net->push_back(torch::nn::Linear(8, 8));
+    }
+    DistributedDataParallel ddp(group, *net);
+    const auto input = torch::ones({4, 8});
+    const auto first = net->parameters().front();
+    int used = 0;
+    // Each gradient looks after those before it; the first has been copied at the latest when the
+    // progress thread has had a turn.
+    do {
+      net->ptr<torch::nn::LinearImpl>(std::size_t(used++))->forward(input).sum().backward();
+      std::this_thread::sleep_for(std::chrono::milliseconds(used > 1 ? 10 : 0));
+    } while (first.grad().defined() && used < kLayers);
+    EXPECT_FALSE(first.grad().defined());
+    ddp.finish_step();
+    EXPECT_TRUE(first.grad().eq(4.0).all().item<bool>()) << first.grad();
+    ddp.shutdown();
+  });
 }
 
 TEST(Step, AccumulatesOverPassesAlsoWhatOnlyAnEarlierOneUsed) {

@@ -70,8 +70,10 @@ struct DistributedDataParallelOptions {
 ///
 /// The module is used as before: nothing wraps it.  Parameters that do not require a gradient when
 /// this is constructed are left alone.  A gradient after finish_step lies in the engine's memory
-/// and is written anew by the next step; clone what must last longer.  Both ways of zeroing a
-/// gradient, to zeros and to none, are right.
+/// and is written anew by the next step; clone what must last longer.  Between its departure and
+/// finish_step a parameter may have none: the memory of what has left is given back, so that
+/// backward's next gradients find it.  Both ways of zeroing a gradient, to zeros and to none, are
+/// right.
 ///
 /// Accumulation: say begin_step({.samples = n, .backward_passes = k}) before the first of k
 /// backward
