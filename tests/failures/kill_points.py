@@ -39,7 +39,7 @@ POINTS = [
 ]
 # Places in the middle of a step, where the others cannot go on: they name parameters.
 MIDDLE = ("chunk.launched", "part.received", "sum.posted", "result.sent")
-ELSEWHERE = {"checkpoint.commit": "checkpoint_kill.py"}
+ELSEWHERE = {"checkpoint.commit": "checkpoint_kill.py", "mpi.start": "../replay/mpi.sh"}
 
 
 def unlisted():

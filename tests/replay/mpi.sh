@@ -17,6 +17,23 @@ for schedule in backward sequential; do
   expect_text out '^{.*"exchange":"mpi","order":"native"'
 done
 
+# A rank that is lost: all end, whether MPI is at work or waits for it to start.  Who ends first makes mpirun end the rest.
+lost() {
+  local began=$SECONDS code
+  STRETTO_FAULT=$2 STRETTO_FAULT_RANK=1 "$with_mpirun" "$mpirun" 3 "${replay[@]}" --exchange mpi --order any \
+    >"$folder/err" 2>&1 </dev/null
+  code=$?
+  [[ " $1 " == *" $code "* ]] || { echo "FAILED: $2: exit code $code instead of $1"; failures=$((failures + 1)); }
+  expect_text err "$3"
+  # Without an end of its own it is ended after 100 s.
+  [ $((SECONDS - began)) -lt 60 ] || { echo "FAILED: $2: it took $((SECONDS - began)) s"; failures=$((failures + 1)); }
+}
+lost 4 chunk.launched@9:stop 'replay: step [0-9]*, waiting for .*rank 1 was lost: it has been silent'
+lost 4 transport.connected@1:stop 'replay: .*rank 1 was lost: it has been silent'
+lost 4 mpi.start@1:stop 'error: rank 1 was lost: it has been silent.*MPI is being started'
+# mpirun sees a death at once, and may end the others before they have spoken.
+lost '4 137' chunk.launched@9 'rank 1 was lost: \|rank 1 .*signal 9'
+
 # An order of its own has to be allowed.
 expect_code 2 "${replay[@]}" --exchange mpi
 expect_text err 'the exchange mpi adds in an order of its own.*--order any'

@@ -2,6 +2,8 @@
 #include "exchange/mpi/library.hpp"
 
 #include "base/byte_order.hpp"
+#include "base/fault_point.hpp"
+#include "base/log.hpp"
 #include "exchange/mpi/factory.hpp"
 
 #include <algorithm>
@@ -19,6 +21,9 @@ namespace {
 
 constexpr int kTag = 0x57E7;
 constexpr auto kPatienceAtTheEnd = std::chrono::seconds(5);
+constexpr auto kLook = std::chrono::milliseconds(10);
+constexpr auto kPatienceAfterLoss = std::chrono::milliseconds(500);
+constexpr int kExitPeerLost = 4;  // as the commands of `stretto` end
 
 std::atomic<bool> given_up{false};          // NOLINT: of the process, as MPI is
 std::atomic<MPI_Comm> last_communicator{};  // NOLINT
@@ -57,7 +62,54 @@ bool has_launcher() {
   });
 }
 
-Status start_mpi(std::size_t ranks) {
+/// Ends the process when a rank is lost, or the time is over, while MPI waits for it: nothing can
+/// break off MPI_Init or the making of a communicator, and every wait has an end.
+///
+/// Threading: confined(whoever calls MPI); the thread is its own.
+class Watch {
+ public:
+  Watch(const spi::ControlPlane& control, Deadline deadline)
+      : control_(control), deadline_(deadline), thread_([this] { run(); }) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    over_.store(true, std::memory_order_relaxed);
+    thread_.join();
+  }
+
+ private:
+  void run() {
+    while (control_.health().is_ok() && !deadline_.passed()) {
+      if (is_over()) {
+        return;
+      }
+    }
+    // mpirun may be about to say more.
+    for (const Deadline end = Deadline::after(kPatienceAfterLoss); !end.passed();) {
+      if (is_over()) {
+        return;
+      }
+    }
+    const Status health = control_.health();
+    const std::string why =
+        health.is_ok() ? "MPI did not start in time" : std::string(health.message());
+    log(LogLevel::kError,
+        why + "; MPI is being started and cannot be told to stop, so this process ends");
+    std::_Exit(kExitPeerLost);
+  }
+  bool is_over() {
+    std::this_thread::sleep_for(kLook);
+    return over_.load(std::memory_order_relaxed);
+  }
+
+  const spi::ControlPlane& control_;
+  const Deadline deadline_;
+  std::atomic<bool> over_{false};  // orders nothing else
+  std::thread thread_;
+};
+
+/// Whether this process may use MPI; asks MPI for nothing that waits.
+Status can_use_mpi(std::size_t ranks) {
   int over = 0;
   int begun = 0;
   STRETTO_TRY(mpi_status(MPI_Finalized(&over), "MPI_Finalized"));
@@ -67,8 +119,8 @@ Status start_mpi(std::size_t ranks) {
             "the program has ended MPI (MPI_Finalize), so that the exchange mpi cannot use it; end "
             "it later, or choose another exchange"};
   }
-  int provided = MPI_THREAD_SINGLE;
   if (begun != 0) {
+    int provided = MPI_THREAD_SINGLE;
     STRETTO_TRY(mpi_status(MPI_Query_thread(&provided), "MPI_Query_thread"));
     // The program may call MPI at any time, and so may the progress thread.
     if (provided < MPI_THREAD_MULTIPLE) {
@@ -84,6 +136,16 @@ Status start_mpi(std::size_t ranks) {
             "MPI did not start this process; start the job with mpirun, or choose another "
             "exchange"};
   }
+  return {};
+}
+
+Status start_mpi() {
+  int begun = 0;
+  STRETTO_TRY(mpi_status(MPI_Initialized(&begun), "MPI_Initialized"));
+  if (begun != 0) {
+    return {};
+  }
+  int provided = MPI_THREAD_SINGLE;
   STRETTO_TRY(mpi_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
                          "MPI_Init_thread"));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -102,9 +164,9 @@ struct Place {
   int size = 0;
 };
 
-Place own_place(std::size_t ranks) {
+Place own_place() {
   Place place;
-  Status status = start_mpi(ranks);
+  Status status = start_mpi();
   if (status.is_ok()) {
     status = mpi_status(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
   }
@@ -115,9 +177,28 @@ Place own_place(std::size_t ranks) {
   return place;
 }
 
+/// Before MPI is asked for what waits for all: can all, and are they here?
+Status agree_to_start(spi::ControlPlane& control, Deadline deadline) {
+  const Status mine = can_use_mpi(control.size());
+  STRETTO_TRY_ASSIGN(
+      const auto troubles,
+      control.all_gather("the start of MPI",
+                         std::as_bytes(std::span(mine.message().data(), mine.message().size())),
+                         deadline));
+  for (std::size_t rank = 0; rank < troubles.size(); ++rank) {
+    if (!troubles[rank].empty()) {
+      return {StatusCode::kUnsupported,
+              "rank " + std::to_string(rank) + ": " +
+                  std::string(reinterpret_cast<const char*>(troubles[rank].data()),
+                              troubles[rank].size())};
+    }
+  }
+  return {};
+}
+
 /// The rank in MPI's world of each rank of the group.
 Result<std::vector<int>> agree_on_places(spi::ControlPlane& control, Deadline deadline) {
-  const Place mine = own_place(control.size());
+  const Place mine = own_place();
   ByteWriter writer;
   writer.put_text(mine.trouble);
   writer.put(static_cast<std::int32_t>(mine.rank));
@@ -189,6 +270,9 @@ Status mpi_status(int code, const std::string& what) {
 }
 
 Result<MPI_Comm> join_mpi(spi::ControlPlane& control, Deadline deadline) {
+  STRETTO_TRY(agree_to_start(control, deadline));
+  const Watch watch(control, deadline);
+  fault_point("mpi.start", index_of(control.rank()));
   STRETTO_TRY_ASSIGN(const std::vector<int> places, agree_on_places(control, deadline));
   STRETTO_TRY_ASSIGN(const MPI_Comm communicator, make_communicator(places, control.rank()));
   last_communicator.store(communicator);

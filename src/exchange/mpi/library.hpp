@@ -25,8 +25,8 @@ Status mpi_status(int code, const std::string& what);
 /// A MPI that was started here is ended at the program's end: if all ranks of the group get there
 /// within 5 seconds, by MPI_Finalize; if not, or if an all-reduce was broken off, not at all, which
 /// mpirun then reports.  So the end is bounded too.
-/// Threading: one call at a time.     Blocking: until the deadline, then as long as MPI takes among
-///            ranks that are all there.
+/// A rank that is lost while the others wait for it within MPI ends their processes (exit code 4).
+/// Threading: one call at a time.     Blocking: until the deadline.
 /// Errors:    kUnsupported, on every rank, if one has no MPI or was not started by the same mpirun.
 Result<MPI_Comm> join_mpi(spi::ControlPlane& control, Deadline deadline);
 
