@@ -106,10 +106,7 @@ Result<std::unique_ptr<Spoke>> Spoke::make(const GroupOptions& options, Deadline
   while (true) {
     auto greeted = attempt(options, deadline);
     if (greeted) {
-      std::unique_ptr<Spoke> spoke(
-          new Spoke(options, std::move(parts), std::move(greeted->connection), greeted->accepted));
-      spoke->start();
-      return spoke;
+      return begin(options, std::move(parts), std::move(greeted->connection), greeted->accepted);
     }
     const Status& why = greeted.error();
     if (why.code() == StatusCode::kInvalidArgument) {
@@ -129,6 +126,23 @@ Result<std::unique_ptr<Spoke>> Spoke::make(const GroupOptions& options, Deadline
     static_cast<void>(
         ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(pause).count())));
   }
+}
+
+Result<std::unique_ptr<Spoke>> Spoke::take_over(const GroupOptions& options,
+                                                std::unique_ptr<Connection> connection,
+                                                const Accepted& accepted) {
+  STRETTO_TRY_ASSIGN(Parts parts, make_parts());
+  return begin(options, std::move(parts), std::move(connection), accepted);
+}
+
+std::unique_ptr<Spoke> Spoke::begin(const GroupOptions& options,
+                                    Parts parts,
+                                    std::unique_ptr<Connection> connection,
+                                    const Accepted& accepted) {
+  std::unique_ptr<Spoke> spoke(
+      new Spoke(options, std::move(parts), std::move(connection), accepted));
+  spoke->start();
+  return spoke;
 }
 
 Spoke::Spoke(GroupOptions options,

@@ -13,9 +13,17 @@ class Spoke final : public StarPlane {
   /// Finds rank 0, trying again until the deadline, and is let in (but the others may still be
   /// missing: wait_joined).
   static Result<std::unique_ptr<Spoke>> make(const GroupOptions& options, Deadline deadline);
+  /// Begins behind the greeting, over a connection that rank 0 has accepted.
+  static Result<std::unique_ptr<Spoke>> take_over(const GroupOptions& options,
+                                                  std::unique_ptr<Connection> connection,
+                                                  const Accepted& accepted);
   ~Spoke() override { stop(Desk::Goodbye::kSkip); }
 
  private:
+  static std::unique_ptr<Spoke> begin(const GroupOptions& options,
+                                      Parts parts,
+                                      std::unique_ptr<Connection> connection,
+                                      const Accepted& accepted);
   Spoke(GroupOptions options,
         Parts parts,
         std::unique_ptr<Connection> connection,

@@ -31,7 +31,7 @@ std::vector<Input> examples() {
   std::vector<Input> found;
   const std::filesystem::path folder(STRETTO_FUZZ_EXAMPLES);
   if (!std::filesystem::exists(folder)) {
-    return found;  // a target that needs none
+    return found;
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::ifstream file(entry.path(), std::ios::binary);
@@ -41,6 +41,8 @@ std::vector<Input> examples() {
 }
 
 TEST(NearExamples, Examples) {
+  // Without one, nothing near a valid input would ever be tried.
+  ASSERT_FALSE(examples().empty()) << "there is no example in " << STRETTO_FUZZ_EXAMPLES;
   for (const Input& example : examples()) {
     feed(example);
   }

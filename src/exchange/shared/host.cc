@@ -7,48 +7,17 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <random>
+#include <string>
 #include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 namespace stretto::exchange {
 namespace {
 
-constexpr std::size_t kMaxDescriptors = 64;  // of one rank in one round
-
-/// What goes with the descriptors of one rank.
-struct Note {
-  std::array<std::uint64_t, 2> secret{};  ///< of the receiver
-  std::uint32_t sender = 0;
-  std::uint32_t round = 0;
-};
-
 Status system_error(const std::string& what) {
   return {StatusCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
-
-std::uint64_t draw_number() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
-
-struct SocketAddress {
-  sockaddr_un address{};
-  socklen_t length = 0;
-};
-
-/// A name in the abstract name space: it begins with a zero and leaves no file.
-SocketAddress abstract_address(const std::string& name) {
-  SocketAddress made;
-  made.address.sun_family = AF_UNIX;
-  const std::size_t length = std::min(name.size(), sizeof made.address.sun_path - 1);
-  std::memcpy(made.address.sun_path + 1, name.data(), length);
-  made.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  return made;
 }
 
 std::string name_of(std::size_t rank) {
@@ -74,7 +43,7 @@ Result<std::unique_ptr<Host>> Host::meet(spi::ControlPlane& control,
                  " in all: not all are on one host (LOCAL_WORLD_SIZE)"};
   }
   STRETTO_TRY(host->agree(ready, deadline));
-  const Address& own = host->addresses_[host->rank()];
+  const DescriptorSocket::Address& own = host->socket_.address();
   ByteWriter writer;
   writer.put_text(own.name);
   writer.put(own.secret);
@@ -92,17 +61,10 @@ Result<std::unique_ptr<Host>> Host::meet(spi::ControlPlane& control,
 Status Host::open_socket() {
   addresses_.resize(size());
   bells_.resize(size());
-  Address& own = addresses_[rank()];
-  own.name = "stretto-" + std::to_string(draw_number()) + "-" + std::to_string(rank());
-  own.secret = {draw_number(), draw_number()};
-  socket_ = FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  STRETTO_TRY_ASSIGN(socket_, DescriptorSocket::open(rank()));
   bells_[rank()] = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  const SocketAddress at = abstract_address(own.name);
-  if (!socket_.is_open() || !bells_[rank()].is_open() ||
-      ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) != 0) {
-    return system_error("cannot open a socket for the ranks of this host");
-  }
-  return {};
+  return bells_[rank()].is_open() ? Status()
+                                  : system_error("cannot open a bell for the ranks of this host");
 }
 
 Status Host::share_bells(Deadline deadline) {
@@ -121,6 +83,9 @@ Status Host::share_bells(Deadline deadline) {
   STRETTO_TRY(agree(bells ? Status() : bells.error(), deadline));
   for (std::size_t other = 0; other < size(); ++other) {
     if (other != rank()) {
+      if (flags[other].size() != 1) {
+        return {StatusCode::kCorruptWire, name_of(other) + " gave no memory for its flag"};
+      }
       flags_[other] = std::move(flags[other][0]);
       bells_[other] = std::move((*bells)[other][0]);
     }
@@ -151,7 +116,7 @@ Result<std::vector<std::vector<Mapping>>> Host::share(const Status& ready,
                                                       Deadline deadline) {
   ++round_;
   Status usable = ready;
-  if (usable.is_ok() && mine.size() > kMaxDescriptors) {
+  if (usable.is_ok() && mine.size() > DescriptorSocket::kMostDescriptors) {
     usable = {StatusCode::kUnsupported, "more than 64 arenas are shared at once"};
   }
   STRETTO_TRY(agree(usable, deadline));
@@ -192,19 +157,22 @@ Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(
     std::span<const int> mine, std::span<const std::size_t> expected, Deadline deadline) {
   std::vector<std::vector<FileDescriptor>> got(size());
   std::vector<std::size_t> to_send;
-  std::size_t to_come = 0;
-  for (std::size_t other = 0; other < size(); ++other) {
+  std::vector<std::size_t> to_come(expected.begin(), expected.end());
+  to_come[rank()] = 0;
+  for (std::size_t other = 0; other < size() && !mine.empty(); ++other) {
     if (other != rank()) {
-      if (!mine.empty()) {
-        to_send.push_back(other);
-      }
-      to_come += expected[other] > 0 ? 1 : 0;
+      to_send.push_back(other);
     }
   }
-  while (!to_send.empty() || to_come > 0) {
+  const auto all_came = [&to_come] {
+    return std::all_of(to_come.begin(), to_come.end(), [](auto files) { return files == 0; });
+  };
+  while (!to_send.empty() || !all_came()) {
     STRETTO_TRY(control_.health());
     if (deadline.passed()) {
-      return fail(StatusCode::kDeadlineExceeded, "descriptors of other ranks did not come");
+      return fail(StatusCode::kDeadlineExceeded,
+                  "descriptors of other ranks did not come (refused messages of strangers: " +
+                      std::to_string(refused()) + ")");
     }
     std::vector<std::size_t> blocked;
     for (const std::size_t other : to_send) {
@@ -214,15 +182,14 @@ Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(
       }
     }
     to_send = std::move(blocked);
-    while (to_come > 0) {
-      STRETTO_TRY_ASSIGN(const bool came, receive(got, expected));
-      if (!came) {
-        break;
-      }
-      --to_come;
-    }
-    if (to_come > 0 || !to_send.empty()) {
-      pollfd readable{socket_.get(), POLLIN, 0};
+    // One letter a turn: strangers who never stop writing do not keep this rank from its deadline.
+    DescriptorSocket::Letter letter;
+    STRETTO_TRY_ASSIGN(const auto came, socket_.receive({round_, to_come}, letter));
+    if (came == DescriptorSocket::Came::kLetter) {
+      to_come[letter.sender] = 0;
+      got[letter.sender] = std::move(letter.files);
+    } else if (came == DescriptorSocket::Came::kNothing && (!to_send.empty() || !all_came())) {
+      pollfd readable{socket_.descriptor(), POLLIN, 0};
       static_cast<void>(::poll(&readable, 1, to_send.empty() ? 20 : 1));
     }
   }
@@ -230,69 +197,14 @@ Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(
 }
 
 Result<bool> Host::send_to(std::size_t rank, std::span<const int> descriptors) const {
-  Note note{addresses_[rank].secret, static_cast<std::uint32_t>(this->rank()), round_};
-  iovec part{&note, sizeof note};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))> space{};
-  SocketAddress to = abstract_address(addresses_[rank].name);
-  msghdr message{};
-  message.msg_name = &to.address;
-  message.msg_namelen = to.length;
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-  cmsghdr* control = CMSG_FIRSTHDR(&message);
-  control->cmsg_level = SOL_SOCKET;
-  control->cmsg_type = SCM_RIGHTS;
-  control->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-  std::memcpy(CMSG_DATA(control), descriptors.data(), descriptors.size_bytes());
-  if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) {
-    return true;
+  auto sent =
+      socket_.send(addresses_[rank], static_cast<std::uint32_t>(this->rank()), round_, descriptors);
+  if (!sent) {
+    return fail(
+        sent.error().code(),
+        "cannot hand memory to " + name_of(rank) + ": " + std::string(sent.error().message()));
   }
-  if (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS) {
-    return false;
-  }
-  return fail(system_error("cannot hand memory to " + name_of(rank)));
-}
-
-Result<bool> Host::receive(std::vector<std::vector<FileDescriptor>>& got,
-                           std::span<const std::size_t> expected) const {
-  while (true) {
-    Note note;
-    iovec part{&note, sizeof note};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))> space{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = space.data();
-    message.msg_controllen = space.size();
-    const ssize_t bytes = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (bytes < 0) {
-      if (errno == EAGAIN || errno == EINTR) {
-        return false;
-      }
-      return fail(system_error("cannot receive memory of other ranks"));
-    }
-    std::vector<FileDescriptor> files;  // closed again unless they are taken below
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-      if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-          int descriptor = -1;
-          std::memcpy(&descriptor, CMSG_DATA(c) + i * sizeof(int), sizeof descriptor);
-          files.emplace_back(descriptor);
-        }
-      }
-    }
-    const bool ours = bytes == static_cast<ssize_t>(sizeof note) && note.round == round_ &&
-                      note.secret == addresses_[rank()].secret && note.sender < size() &&
-                      note.sender != rank() && files.size() == expected[note.sender] &&
-                      got[note.sender].empty();
-    if (ours) {  // anybody on this host may write to the socket: the rest is dropped
-      got[note.sender] = std::move(files);
-      return true;
-    }
-  }
+  return sent;
 }
 
 void Host::arm() noexcept {

@@ -2,18 +2,17 @@
 #pragma once
 
 #include "base/file_descriptor.hpp"
+#include "exchange/shared/descriptor_socket.hpp"
 #include "exchange/shared/mapping.hpp"
 
 #include "stretto/spi/control.hpp"
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace stretto::exchange {
@@ -22,8 +21,8 @@ namespace stretto::exchange {
 ///
 /// A host's name proves nothing.  Ranks are on one host if the launcher put them there (the local
 /// size is the group's) and if each could hand its memory to each other and read a number back
-/// through it. Descriptors travel through a socket in the abstract name space, which leaves no
-/// file; what comes without the secret that was agreed over the control connections is dropped.
+/// through it. Descriptors travel through a DescriptorSocket, whose secret travels over the control
+/// connections.
 ///
 /// Threading: confined(one thread at a time); `wake` writes only to what other ranks share.
 /// Ownership: `control` outlives it.
@@ -51,6 +50,9 @@ class Host {
                                                   Mapping::Touch touch,
                                                   Deadline deadline);
 
+  /// Messages of strangers to the socket by which memory is handed over.
+  std::uint64_t refused() const noexcept { return socket_.refused(); }
+
   /// Readable after a wake() that followed arm().
   int descriptor() const noexcept { return bells_[rank()].get(); }
   /// This rank is about to sleep; look for work once more after it.
@@ -61,11 +63,6 @@ class Host {
   void wake(std::size_t rank) noexcept;
 
  private:
-  struct Address {
-    std::string name;
-    std::array<std::uint64_t, 2> secret{};
-  };
-
   explicit Host(spi::ControlPlane& control) : control_(control) {}
 
   Status open_socket();
@@ -73,14 +70,12 @@ class Host {
   Result<std::vector<std::vector<FileDescriptor>>> swap_descriptors(
       std::span<const int> mine, std::span<const std::size_t> expected, Deadline deadline);
   Result<bool> send_to(std::size_t rank, std::span<const int> descriptors) const;
-  Result<bool> receive(std::vector<std::vector<FileDescriptor>>& got,
-                       std::span<const std::size_t> expected) const;
   /// Success if all ranks say so, else the first one's error.
   Status agree(const Status& mine, Deadline deadline) const;
 
   spi::ControlPlane& control_;
-  FileDescriptor socket_;
-  std::vector<Address> addresses_;  ///< by rank
+  DescriptorSocket socket_;
+  std::vector<DescriptorSocket::Address> addresses_;  ///< by rank
   std::uint32_t round_ = 0;
   std::vector<FileDescriptor> bells_;  ///< eventfds, by rank
   std::vector<Mapping> flags_;         ///< by rank: whether it sleeps
