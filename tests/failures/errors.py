@@ -18,6 +18,7 @@ from jobs import Job
 REPLACED = [
     (r"127\.0\.0\.1:\d+", "HOST:PORT"),
     (r"port \d+", "port PORT"),
+    (r"rank 0 runs Stretto \S+", "rank 0 runs Stretto VERSION"),
     (r"step \d+, (waiting for [^:]*|nothing in flight)(?=: )", "step STEP, WAITING"),
     (r"stretto-failures-\w+", "FOLDER"),
     (r"/\S*/FOLDER", "FOLDER"),
@@ -60,6 +61,8 @@ def with_config(text):
 
 CASES = {
     "another_model": lambda s: Job(s, 2, program=on_rank(1, 'set -- "$@" --byte-scale 0.5')).wait(),
+    "another_version": lambda s: Job(s, 2, program=on_rank(
+        1, f'shift; set -- "{os.path.abspath(s)}_of_another_version" "$@"')).wait(),
     "another_token": lambda s: Job(s, 2, program=on_rank(1, "export STRETTO_TOKEN=other")).wait(),
     "another_size": lambda s: Job(s, 2, program=on_rank(1, "export WORLD_SIZE=5")).wait(),
     "rank_twice": lambda s: Job(s, 3, program=on_rank(2, "sleep 1; export RANK=1"),
