@@ -192,9 +192,7 @@ std::vector<Way> ways() {
   for (const ExchangeKind exchange : {ExchangeKind::kOwner, ExchangeKind::kOneHop}) {
     list.push_back({exchange, "inproc"});
     list.push_back({exchange, "tcp"});
-    if (transport::ucx_version()) {
-      list.push_back({exchange, "ucx"});
-    }
+    list.push_back({exchange, "ucx"});
   }
   return list;
 }
@@ -232,6 +230,9 @@ TEST_P(EngineHash, IsThatOfThePlainProgramOnAllRanks) {
            run.options.chunk_bytes,
            run.options.reduction_threads,
            run.ranks) = GetParam();
+  if (way.transport == "ucx" && !transport::ucx_version()) {
+    GTEST_SKIP() << "built without UCX";
+  }
   run.options.exchange = way.exchange;
   run.options.transport = way.transport;
   expect_the_hash(run);
