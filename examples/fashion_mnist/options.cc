@@ -51,6 +51,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--trace", options.trace, "Write a Chrome trace here");
   app.add_flag("--json", options.json, "Print one JSON line instead of tables");
   app.add_flag("--hash", options.hash, "Print a hash of the weights on every rank");
+  app.add_flag("--flip-bit",
+               options.flip_bit,
+               "Flip one bit of one gradient of the last rank, to see that the hash is another");
   app.add_option("--seed", options.seed, "Of weights and of the order of pictures")
       ->capture_default_str();
   app.add_option(

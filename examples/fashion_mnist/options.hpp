@@ -27,6 +27,7 @@ struct Options {
   std::string trace;
   bool json = false;
   bool hash = false;
+  bool flip_bit = false;  ///< of one gradient of the last rank's, once
   std::uint64_t seed = 1;
   std::optional<std::size_t> test_pictures;  ///< not given: all, but none for resnet18
 };

@@ -6,6 +6,7 @@
 #include "stretto/libtorch.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -67,6 +68,20 @@ std::map<std::string, std::string> texts_of(const Options& options) {
           {"by_class", options.sharding == Sharding::kByClass ? "yes" : "no"}};
 }
 
+/// In the first gradient that comes, flips a bit of the largest number: that one surely counts.
+void flip_a_bit_once(torch::Tensor parameter) {
+  // libtorch calls the hook as a constant.
+  parameter.register_hook([flipped = std::make_shared<bool>(false)](const torch::Tensor& gradient) {
+    if (std::exchange(*flipped, true)) {
+      return gradient;
+    }
+    auto changed = gradient.clone().contiguous();
+    float& largest = changed.data_ptr<float>()[changed.abs().argmax().item<std::int64_t>()];
+    largest = std::bit_cast<float>(std::bit_cast<std::uint32_t>(largest) ^ (1U << 20U));
+    return changed;
+  });
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options,
@@ -93,6 +108,9 @@ Trainer::Trainer(const Options& options,
       torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum));
   if (options.resume) {
     load(options.checkpoint);
+  }
+  if (options.flip_bit && rank == world_size - 1) {
+    flip_a_bit_once(parts_->net->parameters().front());
   }
   if (group_ != nullptr) {
     parts_->ddp.emplace(group_,

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# two_processes.sh ALONE TOGETHER FASHION_MNIST: the examples for real, as two processes over
+# two_processes.sh ALONE TOGETHER FASHION_MNIST STRETTO: the examples for real, as two processes over
 # sockets.  Checks that replicas end equal and that what should change their weights does.
 set -u
-alone=$1 together=$2 fashion=$3
+alone=$1 together=$2 fashion=$3 stretto=$4
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || exit 77
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -76,8 +76,60 @@ check "over a link too" "$(quiet link && echo yes)" = yes
 check "an emulated link and small chunks give the same bits" "$plain" = "$(hash_of link 0 backward)"
 two seed "$fashion" $small --seed 2
 check "another seed gives other bits" "$plain" != "$(hash_of seed 0 backward)"
+check "on both ranks" "$(hash_of seed 0 backward)" = "$(hash_of seed 1 backward)"
+two flipped "$fashion" $small --flip-bit
+check "one flipped bit gives other bits" "$plain" != "$(hash_of flipped 0 backward)"
+check "on both ranks" "$(hash_of flipped 0 backward)" = "$(hash_of flipped 1 backward)"
 two without "$fashion" $small --no-exchange
 check "without the exchange ranks part" "$(hash_of without 0 alone)" != "$(hash_of without 1 alone)"
+
+# Whatever moves the gradients, and however: a net of 23 MB, so that each chunk size cuts it otherwise.
+# Reading all pictures would take longer than the steps.
+python3 - /usr/share/datasets/fashion-mnist "$folder/few" <<'END'
+import gzip, os, struct, sys
+source, target = sys.argv[1:]
+os.mkdir(target)
+for name in os.listdir(source):
+    if name.endswith(".gz"):
+        with gzip.open(os.path.join(source, name)) as file:
+            words = 4 if "images" in name else 2  # magic, count, and of pictures rows and columns
+            head = list(struct.unpack(f">{words}I", file.read(4 * words)))
+            head[1] = 200
+            body = file.read(200 * (784 if words == 4 else 1))
+        with gzip.open(os.path.join(target, name), "wb", 1) as file:
+            file.write(struct.pack(f">{words}I", *head) + body)
+END
+few="--model mlp --steps 3 --batch 4 --test 0 --hash --data $folder/few"
+same() {
+  local name=$1 schedule=${STRETTO_SCHEDULE:-backward} rank
+  two "$name" "$fashion" $few
+  check "$name ends without a complaint" "$(quiet "$name" && echo yes)" = yes
+  for rank in 0 1; do
+    check "$name gives rank $rank the same bits" "$mlp" = "$(hash_of "$name" $rank "$schedule")"
+  done
+}
+two mlp "$fashion" $few
+mlp=$(hash_of mlp 0 backward)
+check "a hash of the large net" -n "$mlp"
+transports="tcp ucx"
+"$stretto" doctor | grep -q '^UCX .*built in;' || { transports=tcp; echo "without ucx, which is not built in"; }
+schedules=(sequential backward) numbers=(1 3) i=0
+for exchange in owner one-hop shared; do
+  for transport in $transports; do
+    [ "$exchange-$transport" != shared-ucx ] || continue  # it uses no transport
+    for chunk in 64k 1m 4m; do
+      schedule=${schedules[i % 2]} threads=${numbers[i / 2 % 2]}
+      i=$((i + 1))
+      STRETTO_EXCHANGE=$exchange STRETTO_TRANSPORT=$transport STRETTO_CHUNK=$chunk STRETTO_SCHEDULE=$schedule \
+        STRETTO_REDUCTION_THREADS=$threads same "$exchange-$transport-$chunk-$schedule-${threads}threads"
+    done
+  done
+done
+targets=$(STRETTO_TARGET=none "$stretto" doctor 2>&1 >/dev/null | sed -n 's/.*there are //p')
+check "this processor has instruction sets" -n "$targets"
+for target in $targets; do
+  STRETTO_TARGET=$target STRETTO_EXCHANGE=owner same "$target"
+done
 
 # A run in two halves, with momentum, ends where the whole one does.
 two half "$fashion" --steps 5 --batch 8 --test 0 --checkpoint "$folder/c"
