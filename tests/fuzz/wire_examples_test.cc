@@ -185,8 +185,8 @@ void add_data_frames(Examples& examples) {
       joined({announcement(1, 100), data(1, 0, 64), data(1, 64, 36), bye});
   examples[folder + "two_messages"] = joined({announcement(1, 64),
                                               announcement(2, 64),
-                                              data(2, 0, 64),
                                               data(1, 0, 64),
+                                              data(2, 0, 64),
                                               announcement(3, 0),
                                               bye});
   examples[folder + "expected"] =
