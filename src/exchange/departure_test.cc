@@ -98,7 +98,7 @@ class Departure : public ::testing::TestWithParam<Kind> {
     ends[0].exchange.reset();
     ends[0].transport.reset();
     for (int turn = 0; turn < 1000 && !(ends[1].is_done() && ends[2].is_done()); ++turn) {
-      for (const std::size_t rank : {1, 2}) {
+      for (const std::size_t rank : {1U, 2U}) {
         const Status status = ends[rank].poll();
         EXPECT_TRUE(status.is_ok()) << "seed " << seed << ": " << status.to_string();
       }
@@ -128,12 +128,12 @@ TEST_P(Departure, ARankThatIsDoneMayLeaveBeforeTheOthers) {
 
 TEST_P(Departure, ARankThatLeavesWhileSomethingIsOwedIsNamed) {
   std::vector<End> ends = make(3);
-  for (const std::size_t rank : {0, 1}) {
+  for (const std::size_t rank : {0U, 1U}) {
     EXPECT_TRUE(ends[rank].submit(1).is_ok());
   }
   ends[2].exchange.reset();
   ends[2].transport.reset();
-  for (const std::size_t rank : {0, 1}) {
+  for (const std::size_t rank : {0U, 1U}) {
     Status status;
     for (int turn = 0; turn < 1000 && status.is_ok(); ++turn) {
       status = ends[rank].poll();
