@@ -13,8 +13,24 @@ done
 folder=$(mktemp -d)
 chmod 755 "$folder"  # the socket in it is for all
 daemons=()
-stop() {
+# Whether a step still has its slurmstepd, which is no child of ours.
+step_is_there() {
   local pid
+  for pid in $(pgrep -x slurmstepd); do
+    ! { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF" || return 0
+  done
+  return 1
+}
+stop() {
+  local pid i
+  # What the command left running goes first; ten seconds are more than it needs.
+  if [ ${#daemons[@]} = 3 ]; then
+    scancel --quiet --user=root
+    for ((i = 0; i < 100; i++)); do
+      step_is_there || break
+      sleep 0.1
+    done
+  fi
   # The last first: a node's daemon says goodbye to the controller.
   for ((i = ${#daemons[@]} - 1; i >= 0; i--)); do
     pid=${daemons[i]}
