@@ -2,11 +2,13 @@
 #include "rendezvous/join.hpp"
 
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
 #include "rendezvous/hub.hpp"
 #include "rendezvous/socket.hpp"
 #include "rendezvous/spoke.hpp"
 
 #include <chrono>
+#include <string>
 
 namespace stretto {
 namespace rendezvous {
@@ -20,6 +22,12 @@ Result<std::unique_ptr<StarPlane>> make_plane(const GroupOptions& options, Deadl
   if (options.rank == 0) {
     STRETTO_TRY_ASSIGN(FileDescriptor listener,
                        listen_for_ranks(options.master_address, options.master_port, deadline));
+    if (options.token.empty() && is_open_to_others(listener.get())) {
+      log(LogLevel::kWarning,
+          "no token is set, and other hosts reach port " + std::to_string(options.master_port) +
+              ": whoever does can pass for a rank; set STRETTO_TOKEN to the same secret for all "
+              "ranks");
+    }
     STRETTO_TRY_ASSIGN(auto hub, Hub::make(options, std::move(listener), deadline));
     return std::unique_ptr<StarPlane>(std::move(hub));
   }

@@ -155,6 +155,14 @@ Result<FileDescriptor> listen_for_ranks(const std::string& host,
                   "; set MASTER_PORT to a port that this user may open");
 }
 
+bool is_open_to_others(int listener) noexcept {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  return ::getsockname(listener, reinterpret_cast<sockaddr*>(&address.storage), &address.length) ==
+             0 &&
+         !address.is_loopback();
+}
+
 Result<FileDescriptor> connect_to(const SocketAddress& address, Deadline deadline) {
   FileDescriptor socket = make_socket(address.storage.ss_family);
   if (!socket.is_open()) {

@@ -38,6 +38,9 @@ Result<FileDescriptor> listen_for_ranks(const std::string& host,
                                         std::uint16_t port,
                                         Deadline deadline);
 
+/// Whether other hosts reach a listening socket.
+bool is_open_to_others(int listener) noexcept;
+
 /// A connected socket, not blocking.
 ///
 /// Errors: kUnavailable with the system's reason: try again later.

@@ -143,6 +143,29 @@ TEST(StarGroup, GathersBlobsByRank) {
   }
 }
 
+TEST(StarGroup, WithoutATokenAPortThatOthersReachIsWarnedOf) {
+  const auto said_when_joining = [](const std::string& address, const std::string& token) {
+    const std::uint16_t port = find_free_port().value();
+    std::vector<std::shared_ptr<StarGroup>> groups(2);  // until both are there
+    ::testing::internal::CaptureStderr();
+    on_every_rank(groups.size(), [&](std::size_t rank) {
+      auto options = make_options(rank, groups.size(), port);
+      options.master_address = address;
+      options.token = token;
+      auto group = StarGroup::join(options);
+      ASSERT_TRUE(group.has_value()) << group.error().to_string();
+      groups[rank] = std::move(*group);
+    });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string warning = "no token is set, and other hosts reach port ";
+  const std::string said = said_when_joining("0.0.0.0", "");
+  EXPECT_TRUE(contains(said, warning)) << said;
+  EXPECT_EQ(said.find(warning), said.rfind(warning)) << "by one rank: " << said;
+  EXPECT_FALSE(contains(said_when_joining("0.0.0.0", "secret"), warning));
+  EXPECT_FALSE(contains(said_when_joining("127.0.0.1", ""), warning));
+}
+
 TEST(StarGroup, OneRankNeedsNoSockets) {
   GroupOptions options;
   options.master_address = "does.not.resolve.invalid";
