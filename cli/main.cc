@@ -60,11 +60,7 @@ void set_level(Context& context, const std::string& level) {
   // The ranks that `run` starts read the same variable.
   ::setenv("STRETTO_LOG", level.c_str(), 1);
   context.origins["STRETTO_LOG"] = "command line";
-  set_log_level(level == "debug"     ? LogLevel::kDebug
-                : level == "info"    ? LogLevel::kInfo
-                : level == "warning" ? LogLevel::kWarning
-                : level == "error"   ? LogLevel::kError
-                                     : LogLevel::kOff);
+  set_log_level(parse_log_level(level).value_or(LogLevel::kWarning));  // the parser has looked
 }
 
 /// Before any command runs, and before anything reads a setting or logs.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
+#include "base/log.hpp"
 #include "config_file.hpp"
 
 #include "stretto/options.hpp"
@@ -78,7 +79,7 @@ Status check_timeout(const std::string& value) {
 }
 
 Status check_window(const std::string& value) {
-  return status_of(parse_bytes(value));
+  return value == "auto" ? Status() : status_of(parse_bytes(value));
 }
 
 Status check_number(const std::string& value, std::size_t most) {
@@ -100,13 +101,7 @@ Status check_port(const std::string& value) {
 }
 
 Status check_log(const std::string& value) {
-  for (const std::string_view level : {"debug", "info", "warning", "error", "off"}) {
-    if (value == level) {
-      return {};
-    }
-  }
-  return {StatusCode::kInvalidArgument,
-          "there is no level '" + value + "'; choose debug, info, warning, error or off"};
+  return status_of(parse_log_level(value));
 }
 
 constexpr std::array<Known, 18> kKnown{{
@@ -126,7 +121,8 @@ constexpr std::array<Known, 18> kKnown{{
     {"STRETTO_LINK", "none", "emulated link: RATE[,DELAY]", {Form::kText, check_link}},
     {"STRETTO_CHUNK",
      "auto",
-     "unit of transfer: a size such as 1m, or auto for a 64th of the gradients",
+     "unit of transfer: a size such as 1m, 0 for a message per parameter, or auto for a 64th of "
+     "the gradients",
      {Form::kEither, check_chunk}},
     {"STRETTO_REDUCTION_THREADS",
      "0",
@@ -139,8 +135,11 @@ constexpr std::array<Known, 18> kKnown{{
     {"STRETTO_TOKEN", "", "secret shared by the ranks of a job", {Form::kText, anything}},
     {"STRETTO_INTERFACE", "", "name or address of the interface for data", {Form::kText, anything}},
     {"STRETTO_PORTS", "0", "first port for data; 0: any free one", {Form::kNumber, check_port}},
-    {"STRETTO_TRACE", "", "file for a Chrome trace", {Form::kText, anything}},
-    {"STRETTO_METRICS", "", "file for one JSON line per step", {Form::kText, anything}},
+    {"STRETTO_TRACE",
+     "",
+     "file for a Chrome trace; with several ranks FILE.0, FILE.1, ...",
+     {Form::kText, anything}},
+    {"STRETTO_METRICS", "", "file for one JSON line per rank and step", {Form::kText, anything}},
     {"STRETTO_WINDOW",
      "auto",
      "bytes in flight from each peer (tcp and ucx)",

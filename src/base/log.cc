@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -26,33 +28,45 @@ spdlog::level::level_enum convert(LogLevel level) {
   return spdlog::level::info;
 }
 
-LogLevel level_from_environment() {
+/// What STRETTO_LOG says; without it, or where it says nothing that is known, warnings and errors.
+Result<LogLevel> level_from_environment() {
   const char* text = std::getenv("STRETTO_LOG");
-  const std::string_view level = text == nullptr ? "warning" : text;
-  if (level == "debug") {
-    return LogLevel::kDebug;
-  }
-  if (level == "info") {
-    return LogLevel::kInfo;
-  }
-  if (level == "error") {
-    return LogLevel::kError;
-  }
-  return level == "off" ? LogLevel::kOff : LogLevel::kWarning;
+  return text == nullptr || *text == '\0' ? LogLevel::kWarning : parse_log_level(text);
 }
 
 spdlog::logger& logger() {
   // Never destroyed: threads may log while the process ends.
   static spdlog::logger& instance = *[] {
     auto* made = new spdlog::logger("stretto", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_level(convert(level_from_environment()));
+    const auto level = level_from_environment();
+    made->set_level(convert(level.value_or(LogLevel::kWarning)));
     made->set_pattern("stretto: %l: %v");
+    if (!level) {
+      made->warn("STRETTO_LOG is not heeded: " + std::string(level.error().message()));
+    }
     return made;
   }();
   return instance;
 }
 
 }  // namespace
+
+Result<LogLevel> parse_log_level(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevels{
+      {{"debug", LogLevel::kDebug},
+       {"info", LogLevel::kInfo},
+       {"warning", LogLevel::kWarning},
+       {"error", LogLevel::kError},
+       {"off", LogLevel::kOff}}};
+  for (const auto& [name, level] : kLevels) {
+    if (text == name) {
+      return level;
+    }
+  }
+  return fail(
+      StatusCode::kInvalidArgument,
+      "there is no level '" + std::string(text) + "'; choose debug, info, warning, error or off");
+}
 
 void set_log_level(LogLevel level) {
   logger().set_level(convert(level));

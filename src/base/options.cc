@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stretto/options.hpp"
 
+#include "base/log.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -334,6 +336,12 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
   }
   if (auto text = variable("STRETTO_METRICS")) {
     options.metrics_file = *text;
+  }
+  if (auto text = variable("STRETTO_LOG")) {  // not an option, but misread as silently as one
+    if (const auto level = parse_log_level(*text); !level) {
+      return fail(StatusCode::kInvalidArgument,
+                  "STRETTO_LOG: " + std::string(level.error().message()));
+    }
   }
   STRETTO_TRY(options.validate());
   return options;

@@ -114,6 +114,20 @@ TEST(Options, GroupIsReadFromEveryLauncher) {
   }
 }
 
+TEST(Options, AWrongLogLevelIsRefusedWithTheNamesOfTheLevels) {
+  {
+    Environment wrong(Variables{{"STRETTO_LOG", "loud"}});
+    const auto options = EngineOptions::from_environment();
+    ASSERT_FALSE(options.has_value());
+    EXPECT_EQ(options.error().message(),
+              "STRETTO_LOG: there is no level 'loud'; choose debug, info, warning, error or off");
+  }
+  for (const char* level : {"debug", "info", "warning", "error", "off", ""}) {
+    Environment right(Variables{{"STRETTO_LOG", level}});
+    EXPECT_TRUE(EngineOptions::from_environment().has_value()) << level;
+  }
+}
+
 TEST(Options, SlurmSaysHowManyRanksAreOnThisHost) {
   const auto local_size = [](const char* tasks, const char* host) {
     Environment srun(Variables{{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", host}});

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace stretto::transport {
 namespace {
@@ -26,7 +27,9 @@ std::string message_text(std::uint64_t message) {
 }  // namespace
 
 Status FlowOptions::read_environment() {
-  if (const char* text = std::getenv("STRETTO_WINDOW")) {
+  const char* text = std::getenv("STRETTO_WINDOW");
+  // "auto" leaves what the transport has chosen, as it does where nothing is said.
+  if (text != nullptr && *text != '\0' && std::string_view(text) != "auto") {
     const auto bytes = parse_bytes(text);
     if (!bytes) {
       return {StatusCode::kInvalidArgument,

@@ -32,7 +32,7 @@ struct FlowOptions {
   std::size_t fragment_bytes = std::size_t{64} << 10;  ///< unit of granting and of interleaving
   bool credit = false;  ///< expected messages move against credit; else they are like any other
 
-  /// Takes the window from STRETTO_WINDOW if that is set.
+  /// Takes the window from STRETTO_WINDOW if that names one, and not "auto".
   ///
   /// Errors: kInvalidArgument.
   Status read_environment();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/peer_flow.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -22,6 +23,20 @@ spi::MessageHeader header_of(std::uint64_t bytes, std::uint32_t priority = 0) {
 spi::MessageHeader expected(spi::MessageHeader header) {
   header.flags = spi::kExpected;
   return header;
+}
+
+TEST(FlowOptions, AWindowIsTakenFromTheEnvironmentUnlessThatSaysAuto) {
+  const auto window_for = [](const char* text) {
+    ::setenv("STRETTO_WINDOW", text, 1);
+    FlowOptions options{.window_bytes = 1000};
+    const Status status = options.read_environment();
+    ::unsetenv("STRETTO_WINDOW");
+    return status.is_ok() ? options.window_bytes : 0;
+  };
+  EXPECT_EQ(window_for("300k"), 300U << 10);
+  EXPECT_EQ(window_for("auto"), 1000U);
+  EXPECT_EQ(window_for(""), 1000U);
+  EXPECT_EQ(window_for("wide"), 0U);
 }
 
 TEST(ReceiveFlow, GrantsNoMoreThanAWindowAndGoesOnAsBytesCome) {
