@@ -286,6 +286,10 @@ void add_bench(CLI::App& app, Context& context) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Measure one thing at a time");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  stretto bench allreduce -n 2\n"
+      "  stretto bench allreduce --help");
   CLI::App* allreduce =
       command->add_subcommand("allreduce", "Time of one all-reduce, by size and by kind of memory");
   allreduce->add_option("-n,--ranks", options->ranks, "Ranks to start, where RANK is not set")

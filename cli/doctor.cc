@@ -10,6 +10,8 @@
 #include "stretto/options.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -25,6 +27,7 @@
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #ifdef STRETTO_CLI_HAS_KERNELS
 #include "kernels/kernels.hpp"
@@ -204,6 +207,28 @@ void examine_network(Findings& findings) {
   examine_interfaces(findings);
 }
 
+/// Where a program lies that PATH names; empty if nowhere.
+std::string find_program(std::string_view name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const auto file = std::filesystem::path(folder.empty() ? "." : folder) / name;
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0) {
+      return file.string();
+    }
+  }
+  return {};
+}
+
+/// What can start ranks here, beside `stretto run`.
+void examine_launchers(Findings& findings) {
+  for (const char* launcher : {"srun", "mpirun", "torchrun"}) {
+    const std::string found = find_program(launcher);
+    findings.push_back({launcher, found.empty() ? "not found" : found});
+  }
+}
+
 void examine_settings(Findings& findings) {
   Finding finding{"settings", "can be read"};
   const auto group = GroupOptions::from_environment();
@@ -238,6 +263,7 @@ Findings examine() {
   examine_processor(findings);
   examine_memory(findings);
   examine_network(findings);
+  examine_launchers(findings);
   examine_settings(findings);
   return findings;
 }

@@ -40,12 +40,12 @@ constexpr std::array<Setting, 11> kSettings{{
     {"--exchange", "STRETTO_EXCHANGE", "auto, owner, one-hop, shared, ring or mpi"},
     {"--order", "STRETTO_ORDER", "Of sums: rank (default), or any for the exchanges ring and mpi"},
     {"--transport", "STRETTO_TRANSPORT", "auto, inproc, tcp or ucx"},
-    {"--chunk", "STRETTO_CHUNK", "Unit of transfer, for example 1m"},
+    {"--chunk", "STRETTO_CHUNK", "Unit of transfer, for example 1m; 0: a message per parameter"},
     {"--timeout", "STRETTO_TIMEOUT", "For ranks to appear and for a step's waits, e.g. 60s"},
-    {"--token", "STRETTO_TOKEN", "Secret shared by the ranks (default: a random one)"},
+    {"--token", "STRETTO_TOKEN", "Secret shared by the ranks (default on one host: a random one)"},
     {"--interface", "STRETTO_INTERFACE", "Name or address of the interface for data"},
     {"--ports", "STRETTO_PORTS", "First port for data; rank r takes this + r"},
-    {"--metrics", "STRETTO_METRICS", "File for one JSON line per step"},
+    {"--metrics", "STRETTO_METRICS", "File for one JSON line per rank and step"},
 }};
 
 std::string random_token() {
@@ -173,7 +173,7 @@ void add_run(CLI::App& app, Context& context) {
       [options](const std::string& value) {
         options->settings.emplace_back("STRETTO_TRACE", value);
       },
-      "File for a Chrome trace");
+      "File for a Chrome trace; with several ranks FILE.0, FILE.1, ...");
   command->add_flag("--no-prefix", options->no_prefix, "Do not put [rank] in front of lines");
   command->footer(
       "Examples:\n"

@@ -11,6 +11,9 @@ commands=$("$stretto" --help | sed -n '/^Subcommands:/,/^$/p' | awk 'NR > 1 && /
 for command in $commands; do
   expect_code 0 "$stretto" "$command" --help
   expect_text out 'Examples:'
+  expect_text out "^  stretto .*$command"
+  # A command without examples of its own would show the program's.
+  ! grep -q 'Exit codes' "$folder/out" || { echo "FAILED: $command has no examples"; failures=$((failures + 1)); }
 done
 expect_code 0 "$stretto" --version
 expect_text out '^stretto [0-9]'
@@ -37,6 +40,15 @@ if grep -q verysecret "$folder/out"; then
 fi
 STRETTO_LINK=7 expect_code 1 "$stretto" doctor
 expect_text out "cannot read '7' as a link"
+# doctor names the launchers that are on PATH, and those that are not.
+mkdir "$folder/bin"
+printf '#!/bin/sh\n' >"$folder/bin/srun"
+chmod +x "$folder/bin/srun"
+touch "$folder/bin/mpirun" # no program
+expect_code 0 env PATH="$folder/bin" "$stretto" doctor
+expect_text out "^srun  *$folder/bin/srun$"
+expect_text out '^mpirun  *not found$'
+expect_text out '^torchrun  *not found$'
 expect_code 0 "$stretto" doctor --json
 expect_text out '"findings"'
 finish
