@@ -44,8 +44,10 @@ enum class Reduction : std::uint8_t { kSum, kMean };
 /// Collectives over the ranks of a group, for memory of any kind and size.
 ///
 /// All ranks start the same collectives in the same order.  Each returns at once; waiting for its
-/// handle moves it, and all that were started before it.  Sums are made in rank order, in float32,
-/// and rounded once: the same bits on all ranks, whatever the memory or the way.
+/// handle moves it, and all that were started before it.  Sums are made in float32 and rounded
+/// once, and all ranks have the same bits.  They are made in rank order, so the same bits whatever
+/// the memory or the way; but for the exchanges ring and mpi, whose order is their own and which
+/// only `OrderChoice::kAny` allows.
 ///
 /// On one host ranks read each other's memory: in place if it came from `allocate`, else through a
 /// staging area that stays in the cache.
@@ -57,8 +59,9 @@ enum class Reduction : std::uint8_t { kSum, kMean };
 /// Errors:    kInvalidArgument if ranks call differently; the first error ends the communicator.
 class Communicator {
  public:
-  /// Connects the ranks of a group; all call it together.  Of the options it heeds exchange,
-  /// transport, link, chunk_bytes, one_hop_bytes, reduction_threads and timeout.
+  /// Connects the ranks of a group; all call it together.  Of the options it heeds exchange (but
+  /// not one-hop), order, transport, link, chunk_bytes, one_hop_bytes, scratch_bytes and
+  /// reduction_threads.
   static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Group> group,
                                                       const EngineOptions& options);
 
@@ -68,7 +71,7 @@ class Communicator {
 
   virtual std::size_t rank() const noexcept = 0;
   virtual std::size_t size() const noexcept = 0;
-  /// How bytes move: "shared" or "owner".
+  /// How bytes move: "shared", "owner", "ring" or "mpi".
   virtual std::string exchange_name() const = 0;
   /// In which order it adds: "rank" or "native".
   virtual std::string order_name() const = 0;
