@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small net on Fashion-MNIST.  alone.cc does it with libtorch, together.cc with several
-// ranks: stretto run -n 2 -- together.  Compare them with diff.
+// The second example, after ../hello_engine.cc: trains a small net on Fashion-MNIST.  alone.cc does
+// it with libtorch, together.cc with several ranks.  Compare them with diff.  To build and start:
+//   cmake --preset release && cmake --build build/release --target stretto together
+//   build/release/cli/stretto run -n 2 -- build/release/examples/together
 #include "stretto/libtorch.hpp"
 
 #include <cstdio>
