@@ -32,7 +32,7 @@ def table(figures):
     lines = []
     # One table for all that was measured together, under a line that says how.
     for how in dict.fromkeys(map(origin, figures)):
-        lines += [how, "", "| what | measured | asked for |", "|---|---|---|"]
+        lines += [how, "", "| what | measured | target |", "|---|---|---|"]
         lines += [f'| {f["name"]} | {f["value"]} {f["unit"]} | {f["target"]} |' for f in figures if origin(f) == how]
         lines.append("")
     return "\n".join(lines)

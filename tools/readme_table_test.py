@@ -27,6 +27,7 @@ class ReadmeTable(unittest.TestCase):
         self.assertTrue(new.startswith("before\n") and new.endswith("after\n"))
         self.assertNotIn("old", new)
         self.assertIn("`bench/x`, measured on loopback, 2026-01-01, 2 cores, commit abc:\n", new)
+        self.assertIn("| what | measured | target |\n", new)
         self.assertIn("| all-reduce | 0.97 of goodput | 0.97 |\n", new)
 
     def test_what_was_measured_together_stands_together(self):
