@@ -160,7 +160,9 @@ void add_replay(CLI::App& app, Context& context) {
       "--exchange", options->exchange, "auto (default), owner, one-hop, shared, ring or mpi");
   command->add_option(
       "--order", options->order, "Of sums: rank (default), or any for ring and mpi");
-  command->add_option("--codec", "Only none in this build")->check(CLI::IsMember({"none"}));
+  command->add_option("--codec", "None but none so far, so help does not name it")
+      ->check(CLI::IsMember({"none"}))
+      ->group("");
   command->add_option("--steps", options->steps, "Steps that are measured")->capture_default_str();
   command->add_option("--warmup", options->warmup, "Steps before them")->capture_default_str();
   command->add_option("--seed", options->seed, "Of payloads, and of which step is verified")
