@@ -16,11 +16,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App app("Trains a net on Fashion-MNIST, alone or with several ranks.");
   app.footer(
       "Examples:\n"
-      "  fashion_mnist\n"
-      "  stretto run -n 2 --link 1gbit -- fashion_mnist --compare-sequential\n"
-      "  stretto run -n 2 -- fashion_mnist --by-class\n"
-      "  stretto run -n 2 -- fashion_mnist --model resnet18 --batch 16 --steps 20 --warmup 4 "
-      "--json");
+      "  cd build/release    # where ./demo has built both programs\n"
+      "  examples/fashion_mnist\n"
+      "  cli/stretto run -n 2 --link 1gbit -- examples/fashion_mnist --compare-sequential\n"
+      "  cli/stretto run -n 2 -- examples/fashion_mnist --by-class\n"
+      "  cli/stretto run -n 2 -- examples/fashion_mnist --model resnet18 --batch 16 --steps 20 \\\n"
+      "      --warmup 4 --json");
+  // The last one counts, so that ./demo can have defaults of its own.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--model", options.model, "cnn, mlp or resnet18")
       ->check(CLI::IsMember({"cnn", "mlp", "resnet18"}))
       ->capture_default_str();
