@@ -60,8 +60,8 @@ enum class Reduction : std::uint8_t { kSum, kMean };
 class Communicator {
  public:
   /// Connects the ranks of a group; all call it together.  Of the options it heeds exchange (but
-  /// not one-hop), order, transport, link, chunk_bytes, one_hop_bytes, scratch_bytes and
-  /// reduction_threads.
+  /// not one-hop), order, transport, link, chunk_bytes (0: the default), one_hop_bytes,
+  /// scratch_bytes and reduction_threads.
   static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Group> group,
                                                       const EngineOptions& options);
 

@@ -46,7 +46,9 @@ class BaseCommunicator : public Communicator {
 
  protected:
   BaseCommunicator(std::shared_ptr<Group> group, const EngineOptions& options)
-      : group_(std::move(group)), options_(options), members_(members_of(*group_)) {}
+      : group_(std::move(group)),
+        options_(for_collectives(options)),
+        members_(members_of(*group_)) {}
 
   /// Takes a job on as this rank's next collective; returns its number.
   virtual std::uint64_t start(const Job& job) = 0;

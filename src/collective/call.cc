@@ -29,4 +29,11 @@ std::string to_string(const Call& call) {
   return "a collective of another version of Stretto";
 }
 
+EngineOptions for_collectives(EngineOptions options) {
+  if (options.chunk_bytes == 0) {
+    options.chunk_bytes = EngineOptions::kAutomatic;
+  }
+  return options;
+}
+
 }  // namespace stretto::collective

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "stretto/collective.hpp"
+#include "stretto/options.hpp"
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
 
@@ -30,6 +31,10 @@ struct Call {
 
 /// "all_reduce of 100 elements of float32 (sum)", "broadcast of 12 bytes from rank 1".
 std::string to_string(const Call& call);
+
+/// What options mean for collectives.  They have no parameters, so a chunk size of 0, which is a
+/// chunk per parameter to an engine, is the default here.
+EngineOptions for_collectives(EngineOptions options);
 
 /// A call with this rank's memory.
 struct Job {

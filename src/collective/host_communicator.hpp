@@ -79,7 +79,6 @@ class HostCommunicator final : public BaseCommunicator {
     std::uint64_t staged = 0;
     std::uint64_t produced = 0;
     std::uint64_t taken = 0;
-    std::uint64_t checked = 0;         ///< number of the last collective whose note was read
     const std::byte* input = nullptr;  ///< null: staged
     std::byte* output = nullptr;       ///< null: taken
   };

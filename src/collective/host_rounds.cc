@@ -134,7 +134,6 @@ Status HostCommunicator::check_note(std::size_t peer, const Note& theirs) {
     return {StatusCode::kCorruptWire,
             "rank " + std::to_string(peer) + " named memory that it has not handed over"};
   }
-  known.checked = theirs.number;
   return {};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What collectives through a transport promise beyond collective_test: over sockets and links too,
 // in pieces, with shapes in turn, and clear words when ranks call differently.
+#include "collective/call.hpp"
 #include "collective/plan_gate.hpp"
 #include "tests/threads_as_ranks.hpp"
 #include "transport/inproc/inproc_transport.hpp"
@@ -238,6 +239,25 @@ TEST(Communicators, RanksWithOtherOptionsAreRefusedByNameAndValue) {
     EXPECT_EQ(made.error().to_string(),
               "invalid argument: the scratch size of a communicator is 4096 on rank 0 and 1 on "
               "rank 2; all ranks must create it with the same options");
+  });
+}
+
+TEST(TransportCollectives, AChunkSizeOfZeroIsTheDefaultAndNotAnElementEach) {
+  EngineOptions options = through("inproc");
+  options.chunk_bytes = 0;
+  EXPECT_EQ(collective::for_collectives(options).chunk_bytes, EngineOptions::kAutomatic);
+  EXPECT_EQ(collective::for_collectives(through("inproc")).chunk_bytes, std::size_t{64} << 10);
+  run_ranks(3, [&](const std::shared_ptr<Group>& group) {
+    auto communicator = Communicator::create(group, options).value();
+    std::vector<float> data(3'000'001, 1.0F);
+    const Status summed = finish(communicator->all_reduce(
+        bytes_of(data), bytes_of(data), data.size(), DType::kFloat32, Reduction::kSum));
+    ASSERT_TRUE(summed.is_ok()) << summed.to_string();
+    EXPECT_TRUE(std::all_of(data.begin(), data.end(), [](float value) { return value == 3.0F; }));
+    const Status told =
+        finish(communicator->broadcast(bytes_of(data), data.size() * sizeof(float), 1));
+    ASSERT_TRUE(told.is_ok()) << told.to_string();
+    EXPECT_TRUE(group->control().all_gather("the end", {}, soon()).has_value());
   });
 }
 
