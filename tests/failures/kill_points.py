@@ -15,7 +15,7 @@ from jobs import AWAITED, IN_STEP, Job, complaints, show
 
 RANKS = 3
 # name, pass, is it within a step, exchanges that pass it
-BOTH, OWNER = ("owner", "shared"), ("owner",)
+BOTH, OWNER, SHARED = ("owner", "shared"), ("owner",), ("shared",)
 POINTS = [
     ("rendezvous.begin", 1, False, BOTH),
     ("rendezvous.before_hello", 1, False, BOTH),
@@ -28,9 +28,10 @@ POINTS = [
     ("step.begin", 3, True, BOTH),
     ("chunk.launched", 1, True, BOTH),
     ("chunk.launched", 9, True, BOTH),
-    ("part.received", 9, True, OWNER),
+    ("part.received", 9, True, BOTH),
+    ("sum.begin", 5, True, SHARED),
     ("sum.posted", 5, True, BOTH),
-    ("result.sent", 5, True, OWNER),
+    ("result.sent", 5, True, BOTH),
     ("step.footer", 3, True, BOTH),
     ("step.between", 3, True, BOTH),
     ("engine.shutdown", 1, False, BOTH),

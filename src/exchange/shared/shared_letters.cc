@@ -110,6 +110,7 @@ Status SharedExchange::take_part(std::size_t sender, const Letter& letter) {
   if (came.result == nullptr || came.contribution == nullptr) {
     return wrong_letter(sender, letter, "of memory that it has not handed over");
   }
+  fault_point("part.received", own());
   add_part(index, sender, came);
   return {};
 }
@@ -144,6 +145,7 @@ void SharedExchange::add_part(std::size_t index, std::size_t rank, const Part& c
 Status SharedExchange::post_waiting_sums() {
   while (!to_sum_.empty()) {
     Sum& sum = to_sum_.front();
+    fault_point("sum.begin", own());
     if (Status posted = post_sum(sum); !posted.is_ok()) {
       return posted.code() == StatusCode::kWouldBlock ? Status() : posted;
     }
@@ -248,6 +250,7 @@ void SharedExchange::send_results(std::size_t index) {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     if (rank != own()) {
       send(rank, letter);
+      fault_point("result.sent", own());
     }
   }
 }
