@@ -191,7 +191,9 @@ Status EngineImpl::begin(const StepOptions& options, bool broadcast) {
   step_began_ = step_ == 0 || broadcast ? now : last_end_;
   if (replan_) {
     STRETTO_TRY(replan());
-    waits_.add({now, Clock::now()});
+    const TimePoint end = Clock::now();
+    waits_.add({now, end});
+    training_trace_.add({trace::What::kReplan, trace::Lane::kTraining, 0, step_ + 1, now, end});
   }
   ++step_;
   step_options_ = options;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stretto/engine.hpp"
 
+#include "engine/test_devices.hpp"
 #include "tests/threads_as_ranks.hpp"
 
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -95,15 +97,22 @@ void expect_mean(Engine& engine, std::size_t ranks, const std::vector<std::uint6
   }
 }
 
-class EngineRanks : public ::testing::TestWithParam<std::size_t> {};
+class EngineRanks : public ::testing::TestWithParam<std::tuple<std::size_t, testing::Setting>> {
+ protected:
+  static std::size_t rank_count() { return std::get<0>(GetParam()); }
+  static EngineOptions options() { return testing::options_of(std::get<1>(GetParam())); }
+
+ private:
+  testing::DeviceOf device_{std::get<1>(GetParam())};
+};
 
 TEST_P(EngineRanks, MeanOfAllRanksComesBackToEveryRank) {
-  const std::size_t ranks = GetParam();
+  const std::size_t ranks = rank_count();
   run_ranks(ranks, [&](const std::shared_ptr<Group>& group) {
     const std::size_t rank = index_of(group->rank());
-    EngineOptions options;
-    options.chunk_bytes = 64 << 10;
-    auto engine = make_engine(group, options);
+    EngineOptions chunked = options();
+    chunked.chunk_bytes = 64 << 10;
+    auto engine = make_engine(group, chunked);
     std::mt19937 random(static_cast<unsigned>(rank));
     for (int step = 0; step < 6; ++step) {
       run_step(*engine, rank, random, {});
@@ -114,29 +123,49 @@ TEST_P(EngineRanks, MeanOfAllRanksComesBackToEveryRank) {
 }
 
 TEST_P(EngineRanks, UnevenBatchesAreWeightedBySamples) {
-  const std::size_t ranks = GetParam();
+  const std::size_t ranks = rank_count();
   run_ranks(ranks, [&](const std::shared_ptr<Group>& group) {
     const std::size_t rank = index_of(group->rank());
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     std::vector<std::uint64_t> samples(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       samples[r] = r % 3 == 2 ? 0 : r + 1;  // zero is legal
     }
     std::mt19937 random(7);
-    StepOptions options;
-    options.samples = samples[rank];
-    run_step(*engine, rank, random, options);
+    StepOptions weighted;
+    weighted.samples = samples[rank];
+    run_step(*engine, rank, random, weighted);
     expect_mean(*engine, ranks, samples);
     EXPECT_TRUE(engine->shutdown().is_ok());
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, EngineRanks, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
+std::string ranks_name(const ::testing::TestParamInfo<EngineRanks::ParamType>& given) {
+  return std::get<1>(given.param).name + "_ranks" + std::to_string(std::get<0>(given.param));
+}
 
-TEST(EngineStep, ParametersThatNobodyUsedAreZeroAndSaidToBe) {
+INSTANTIATE_TEST_SUITE_P(Sizes,
+                         EngineRanks,
+                         ::testing::Combine(::testing::Values(1, 4, 5, 7, 8),
+                                            ::testing::Values(testing::settings()[0])),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Settings,
+                         EngineRanks,
+                         ::testing::Combine(::testing::Values(2, 3),
+                                            ::testing::ValuesIn(testing::settings())),
+                         ranks_name);
+
+class EngineStep : public testing::InSetting {};
+
+INSTANTIATE_TEST_SUITE_P(Settings,
+                         EngineStep,
+                         ::testing::ValuesIn(testing::settings()),
+                         testing::setting_name);
+
+TEST_P(EngineStep, ParametersThatNobodyUsedAreZeroAndSaidToBe) {
   run_ranks(2, [&](const std::shared_ptr<Group>& group) {
     const std::size_t rank = index_of(group->rank());
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     ASSERT_TRUE(engine->begin_step({}).is_ok());
     const std::vector<float> ones(70'001, 1.0F);
     if (rank == 0) {  // p1 on one rank only, p4 on none
@@ -154,12 +183,12 @@ TEST(EngineStep, ParametersThatNobodyUsedAreZeroAndSaidToBe) {
   });
 }
 
-TEST(EngineStep, SeveralBackwardPassesAddUpAndTravelOnce) {
+TEST_P(EngineStep, SeveralBackwardPassesAddUpAndTravelOnce) {
   run_ranks(2, [&](const std::shared_ptr<Group>& group) {
-    auto engine = make_engine(group, {});
-    StepOptions options;
-    options.backward_passes = 3;
-    ASSERT_TRUE(engine->begin_step(options).is_ok());
+    auto engine = make_engine(group, options());
+    StepOptions passes;
+    passes.backward_passes = 3;
+    ASSERT_TRUE(engine->begin_step(passes).is_ok());
     const std::vector<float> ones(4099, 1.0F);
     const auto* data = reinterpret_cast<const std::byte*>(ones.data());
     ASSERT_TRUE(engine->ready(ParameterId{4}, data).is_ok());
@@ -178,11 +207,11 @@ TEST(EngineStep, SeveralBackwardPassesAddUpAndTravelOnce) {
   });
 }
 
-TEST(EngineStep, AGradientThatIsReadyTwiceEndsTheStepOnAllRanksByName) {
+TEST_P(EngineStep, AGradientThatIsReadyTwiceEndsTheStepOnAllRanksByName) {
   run_ranks(3, [&](const std::shared_ptr<Group>& group) {
-    EngineOptions options;
-    options.timeout = std::chrono::seconds(20);
-    auto engine = make_engine(group, options);
+    EngineOptions bounded = options();
+    bounded.timeout = std::chrono::seconds(20);
+    auto engine = make_engine(group, bounded);
     ASSERT_TRUE(engine->begin_step({}).is_ok());
     const std::vector<float> ones(70'001, 1.0F);
     const auto* data = reinterpret_cast<const std::byte*>(ones.data());
@@ -199,11 +228,11 @@ TEST(EngineStep, AGradientThatIsReadyTwiceEndsTheStepOnAllRanksByName) {
   });
 }
 
-TEST(EngineStep, ARankThatStopsCallingIsNamedWithWhatItHasNotSent) {
+TEST_P(EngineStep, ARankThatStopsCallingIsNamedWithWhatItHasNotSent) {
   run_ranks(3, [&](const std::shared_ptr<Group>& group) {
-    EngineOptions options;
-    options.timeout = std::chrono::milliseconds(200);
-    auto engine = make_engine(group, options);
+    EngineOptions bounded = options();
+    bounded.timeout = std::chrono::milliseconds(200);
+    auto engine = make_engine(group, bounded);
     std::mt19937 random(3);
     if (index_of(group->rank()) == 2) {
       // Stays until the others have given up.
@@ -222,10 +251,10 @@ TEST(EngineStep, ARankThatStopsCallingIsNamedWithWhatItHasNotSent) {
   });
 }
 
-TEST(EngineStep, BroadcastGivesEveryRankTheBitsOfRankZero) {
+TEST_P(EngineStep, BroadcastGivesEveryRankTheBitsOfRankZero) {
   run_ranks(4, [&](const std::shared_ptr<Group>& group) {
     const std::size_t rank = index_of(group->rank());
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     std::vector<std::vector<float>> values;
     std::vector<std::byte*> pointers;
     for (std::size_t p = 0; p < kSizes.size(); ++p) {
@@ -248,20 +277,20 @@ TEST(EngineStep, BroadcastGivesEveryRankTheBitsOfRankZero) {
   });
 }
 
-TEST(EngineStep, ARankWithoutFurtherBatchesFollowsUntilAllHaveEnded) {
+TEST_P(EngineStep, ARankWithoutFurtherBatchesFollowsUntilAllHaveEnded) {
   run_ranks(3, [&](const std::shared_ptr<Group>& group) {
     const std::size_t rank = index_of(group->rank());
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     std::mt19937 random(5);
     const std::size_t batches = 2 + rank;  // 2, 3 and 4
     std::size_t steps = 0;
     while (true) {
-      StepOptions options;
-      options.ended = steps >= batches;
-      options.samples = options.ended ? 0 : 1;
-      ASSERT_TRUE(engine->begin_step(options).is_ok());
+      StepOptions following;
+      following.ended = steps >= batches;
+      following.samples = following.ended ? 0 : 1;
+      ASSERT_TRUE(engine->begin_step(following).is_ok());
       std::vector<float> one(7, 1.0F);
-      if (!options.ended) {
+      if (!following.ended) {
         ASSERT_TRUE(
             engine->ready(ParameterId{0}, reinterpret_cast<const std::byte*>(one.data())).is_ok());
       }
@@ -278,12 +307,12 @@ TEST(EngineStep, ARankWithoutFurtherBatchesFollowsUntilAllHaveEnded) {
   });
 }
 
-TEST(EngineStep, OrderIsLearnedAndAgreed) {
+TEST_P(EngineStep, OrderIsLearnedAndAgreed) {
   std::mutex mutex;
   std::vector<std::size_t> chunks;
   run_ranks(2, [&](const std::shared_ptr<Group>& group) {
     const std::vector<std::int64_t> sizes(16, 64);
-    auto engine = make_engine(group, {}, sizes);
+    auto engine = make_engine(group, options(), sizes);
     std::vector<float> ones(64, 1.0F);
     for (int step = 0; step < 3; ++step) {
       ASSERT_TRUE(engine->begin_step({}).is_ok());
@@ -307,9 +336,9 @@ TEST(EngineStep, OrderIsLearnedAndAgreed) {
   EXPECT_GT(*std::max_element(chunks.begin(), chunks.end()), 10U);
 }
 
-TEST(EngineStep, ReplicasThatDifferAreNamed) {
+TEST_P(EngineStep, ReplicasThatDifferAreNamed) {
   run_ranks(3, [&](const std::shared_ptr<Group>& group) {
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     std::vector<std::vector<float>> values;
     std::vector<const std::byte*> pointers;
     for (const std::int64_t size : kSizes) {
@@ -329,9 +358,9 @@ TEST(EngineStep, ReplicasThatDifferAreNamed) {
   });
 }
 
-TEST(EngineStep, NonFiniteGradientsAreCounted) {
+TEST_P(EngineStep, NonFiniteGradientsAreCounted) {
   run_ranks(2, [&](const std::shared_ptr<Group>& group) {
-    auto engine = make_engine(group, {});
+    auto engine = make_engine(group, options());
     std::vector<float> bad(7, std::numeric_limits<float>::quiet_NaN());
     ASSERT_TRUE(engine->begin_step({}).is_ok());
     ASSERT_TRUE(

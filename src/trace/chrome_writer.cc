@@ -29,6 +29,7 @@ std::string label(const Span& span,
       return what + " " + std::to_string(span.id);
     case What::kWait:
     case What::kStep:
+    case What::kReplan:
       break;
   }
   return what;

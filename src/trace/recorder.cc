@@ -19,6 +19,8 @@ const char* to_string(What what) noexcept {
       return "wait";
     case What::kStep:
       return "step";
+    case What::kReplan:
+      return "replan";
   }
   return "?";
 }

@@ -14,12 +14,13 @@ enum class Lane : std::uint8_t { kTraining, kGradients, kWire, kSteps };
 
 /// Something that happened to a parameter, a chunk or a step.
 enum class What : std::uint8_t {
-  kReady,  ///< a gradient appeared; id: parameter
-  kTaken,  ///< from ready until the gradient lies in the arena; id: parameter
-  kChunk,  ///< from launch to the last result; id: chunk
-  kHome,   ///< a parameter's result is in place; id: parameter
-  kWait,   ///< the training thread waited
-  kStep,   ///< one step
+  kReady,   ///< a gradient appeared; id: parameter
+  kTaken,   ///< from ready until the gradient lies in the arena; id: parameter
+  kChunk,   ///< from launch to the last result; id: chunk
+  kHome,    ///< a parameter's result is in place; id: parameter
+  kWait,    ///< the training thread waited
+  kStep,    ///< one step
+  kReplan,  ///< before a step, gradients having come in another order: the training thread waited
 };
 
 /// The word that traces print.
