@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/mutex.hpp"
+#include "base/signal.hpp"
 
 #include "stretto/report.hpp"
 #include "stretto/status.hpp"
@@ -15,40 +16,6 @@
 #include <vector>
 
 namespace stretto::engine {
-
-/// Wakes waiting threads; costs the other side nothing while nobody waits.
-///
-/// Threading: thread-safe.
-class Signal {
- public:
-  /// Says that something changed.
-  void notify() noexcept;
-  /// Blocks until `condition()` holds or the deadline; returns whether it holds.
-  template <typename Condition>
-  bool wait(Condition condition, Deadline deadline) noexcept {
-    while (!condition()) {
-      const std::uint32_t seen = enter();
-      // Looked at again after entering: a notify from here on changes `version_`.
-      const bool holds = condition();
-      if (!holds && !deadline.passed()) {
-        sleep(seen, deadline);
-      }
-      leave();
-      if (!holds && deadline.passed()) {
-        return condition();
-      }
-    }
-    return true;
-  }
-
- private:
-  std::uint32_t enter() noexcept;
-  void sleep(std::uint32_t seen, Deadline deadline) noexcept;
-  void leave() noexcept;
-
-  std::atomic<std::uint32_t> version_{0};
-  std::atomic<std::uint32_t> waiting_{0};
-};
 
 /// A span of time.
 struct Interval {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/board.hpp"
 
-#include <thread>
-
 #include <gtest/gtest.h>
 
 namespace stretto::engine {
@@ -30,28 +28,6 @@ TEST(Intervals, TooManyGrowTogether) {
     many.add(between(10 * i, 10 * i + 1));
   }
   EXPECT_GE(many.total_ms(), 1000);
-}
-
-TEST(Signal, WaitEndsAtItsDeadline) {
-  Signal signal;
-  EXPECT_FALSE(signal.wait([] { return false; }, Deadline::after(std::chrono::milliseconds(1))));
-}
-
-TEST(Signal, NeverLosesANotification) {
-  Signal signal;
-  std::atomic<int> value{0};
-  constexpr int kRounds = 2000;
-  std::thread other([&] {
-    for (int i = 0; i < kRounds; ++i) {
-      value.fetch_add(1);
-      signal.notify();
-    }
-  });
-  for (int i = 1; i <= kRounds; ++i) {
-    ASSERT_TRUE(
-        signal.wait([&] { return value.load() >= i; }, Deadline::after(std::chrono::seconds(10))));
-  }
-  other.join();
 }
 
 TEST(Board, KeepsTheFirstError) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between ready() and the last send nothing is allocated, and over tcp no lock is taken.
+// Between ready() and the last send nothing is allocated and no lock is taken, on every way that
+// gradients go by default, whoever adds.
 #include "base/mutex.hpp"
 #include "counters.hpp"
 #include "two_ranks.hpp"
@@ -22,10 +23,10 @@ struct Window {
 };
 
 /// Steps of two ranks, of which the last kSteps are counted.
-Window count(const std::string& transport) {
+Window count(const Way& way) {
   Window window;
   std::barrier all(2);
-  run_two(transport, [&](std::size_t rank, Engine& engine) {
+  run_two(way, [&](std::size_t rank, Engine& engine) {
     for (std::size_t i = 0; i < kWarmUp; ++i) {
       step(engine);
     }
@@ -46,8 +47,10 @@ Window count(const std::string& transport) {
   return window;
 }
 
-TEST(HotPath, AllocatesNothingAndTakesNoLockOverTcp) {
-  const Window window = count("tcp");
+class HotPathOf : public ::testing::TestWithParam<Way> {};
+
+TEST_P(HotPathOf, AllocatesNothingAndTakesNoLock) {
+  const Window window = count(GetParam());
   EXPECT_GE(window.chunks[0], 1000U);
   EXPECT_GE(window.chunks[1], 1000U);
   EXPECT_EQ(window.counters.allocations, 0U);
@@ -57,6 +60,10 @@ TEST(HotPath, AllocatesNothingAndTakesNoLockOverTcp) {
     print_places();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, HotPathOf, ::testing::ValuesIn(ways()), [](const auto& way) {
+  return way.param.name;
+});
 
 TEST(HotPath, TheCountersCount) {
   Mutex mutex;

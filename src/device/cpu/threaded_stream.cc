@@ -24,7 +24,7 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::chrono::microseconds kSpin{50};
 /// Idle workers look around so often even if nobody wakes them.
 constexpr std::chrono::seconds kLongestSleep{10};
-/// A worker that waits for another stream's event notices so soon that it shall stop.
+/// A worker that waits for another stream's event notices so soon that it is to stop.
 constexpr std::chrono::milliseconds kWaitSlice{10};
 
 const Status& ring_is_full() {
@@ -77,11 +77,8 @@ ThreadedStream::ThreadedStream(FileDescriptor wake_up)
     : wake_up_(std::move(wake_up)), ring_(kCapacity) {}
 
 ThreadedStream::~ThreadedStream() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-    work_.notify_all();
-  }
+  stopping_.store(true, std::memory_order_seq_cst);
+  idle_.notify();
   for (auto& worker : workers_) {
     worker.join();
   }
@@ -90,7 +87,6 @@ ThreadedStream::~ThreadedStream() {
 Status ThreadedStream::start(std::size_t threads) {
   // Spinning helps only where a processor would otherwise idle: with the poster's and one to spare.
   spins_ = std::thread::hardware_concurrency() > threads + 1;
-  awake_.store(threads, std::memory_order_relaxed);
   workers_.reserve(threads);
   threads_ = threads;
   try {
@@ -107,21 +103,18 @@ Status ThreadedStream::start(std::size_t threads) {
 }
 
 bool ThreadedStream::full() const noexcept {
-  // Acquire: pairs with the release in pop(); who sees the room sees that its entry is done with.
-  return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == kCapacity;
+  // Acquire: pairs with the store in finish(); who sees the room sees that its entry is done with.
+  const std::uint64_t head = taken_.load(std::memory_order_acquire) >> kPartBits;
+  return tail_.load(std::memory_order_relaxed) - head == kCapacity;
 }
 
-bool ThreadedStream::empty() const noexcept {
-  return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst);
-}
-
-void ThreadedStream::publish() noexcept {
-  // Sequentially consistent with sleep(): either this sees that nobody is awake, or the worker that
-  // goes to sleep sees the entry.  A worker that is awake always comes back to the ring.
+void ThreadedStream::publish(std::size_t parts) noexcept {
+  tail_entry().parts.store(static_cast<std::uint32_t>(parts), std::memory_order_relaxed);
+  // Sequentially consistent, as is the count of who waits: either this sees that nobody is awake,
+  // or the worker that goes to sleep sees the entry.  One that is awake comes back to the ring.
   tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
-  if (awake_.load(std::memory_order_seq_cst) == 0) {
-    const MutexLock lock(mutex_);
-    work_.notify_one();
+  if (idle_.waiting() == threads_) {
+    idle_.notify_one();
   }
 }
 
@@ -133,7 +126,7 @@ Status ThreadedStream::post(const spi::Operation& operation) {
   Entry& entry = tail_entry();
   entry.kind = Entry::Kind::kOperation;
   entry.operation = operation;
-  publish();
+  publish(part_count(operation, threads_));
   return {};
 }
 
@@ -150,7 +143,7 @@ Status ThreadedStream::record(spi::Event& event) {
   entry.event = &event;
   entry.own_event = own_event;
   entry.ticket = own_event->record();
-  publish();
+  publish(1);
   return {};
 }
 
@@ -163,7 +156,7 @@ Status ThreadedStream::wait_for(spi::Event& event) {
   entry.event = &event;
   entry.own_event = dynamic_cast<CpuEvent*>(&event);
   entry.ticket = entry.own_event != nullptr ? entry.own_event->last_record() : 0;
-  publish();
+  publish(1);
   return {};
 }
 
@@ -178,101 +171,79 @@ void ThreadedStream::drain() noexcept {
 
 void ThreadedStream::work() noexcept {
   Part part;
-  while (take(part)) {
-    if (part.blocked_on == nullptr) {
-      kernels::run(part.operation);
-    } else if (part.blocked_on->own_event != nullptr) {
-      part.blocked_on->own_event->wait_until(part.blocked_on->ticket, Clock::now() + kWaitSlice);
-    } else {
-      static_cast<void>(part.blocked_on->event->wait(Deadline::after(kWaitSlice)));
-    }
+  while (take(part) && perform(part)) {
     finish(part);
     spin_for_work();
   }
 }
 
-bool ThreadedStream::take(Part& part) {
-  const MutexLock lock(mutex_);
-  while (!stopping_) {
-    if (advance(part)) {
+bool ThreadedStream::has_part(std::uint64_t taken) const noexcept {
+  const std::uint64_t head = taken >> kPartBits;
+  // Sequentially consistent: pairs with publish(); who sees the number sees the entry.
+  return head != tail_.load(std::memory_order_seq_cst) &&
+         (taken & kPartMask) < entry(head).parts.load(std::memory_order_relaxed);
+}
+
+bool ThreadedStream::take(Part& part) noexcept {
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    // Acquire: pairs with finish(); who takes a part sees what all entries before have done.
+    std::uint64_t taken = taken_.load(std::memory_order_acquire);
+    while (has_part(taken)) {
+      if (taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_acq_rel)) {
+        part = {taken >> kPartBits, static_cast<std::uint32_t>(taken & kPartMask)};
+        return true;
+      }
+    }
+    idle_.wait(
+        [this] {
+          return stopping_.load(std::memory_order_relaxed) ||
+                 has_part(taken_.load(std::memory_order_acquire));
+        },
+        Deadline::after(kLongestSleep));
+  }
+  return false;
+}
+
+bool ThreadedStream::perform(const Part& part) noexcept {
+  const Entry& work = entry(part.entry);
+  switch (work.kind) {
+    case Entry::Kind::kOperation: {
+      const std::uint32_t parts = work.parts.load(std::memory_order_relaxed);
+      if (part.index == 0 && parts > 1) {
+        idle_.notify();  // the others
+      }
+      kernels::run(part_of(work.operation, part.index, parts));
       return true;
     }
-    sleep();
+    case Entry::Kind::kRecord:
+      complete(work);
+      return true;
+    case Entry::Kind::kWait:
+      return wait_at(work);
   }
-  return false;
+  return true;
 }
 
-bool ThreadedStream::advance(Part& part) {
-  while (!empty()) {
-    const Entry& entry = ring_[head_.load(std::memory_order_relaxed) % kCapacity];
-    switch (entry.kind) {
-      case Entry::Kind::kRecord:
-        complete(entry);
-        pop();
-        break;
-      case Entry::Kind::kWait: {
-        const bool over = entry.own_event != nullptr ? entry.own_event->completed(entry.ticket)
-                                                     : entry.event->done();
-        if (!over) {
-          part.blocked_on = &entry;
-          return !std::exchange(somebody_waits_, true);
-        }
-        if (somebody_waits_) {
-          return false;  // who waits still looks at the entry, and will be back in a moment
-        }
-        pop();
-        break;
-      }
-      case Entry::Kind::kOperation:
-        if (parts_ == 0) {
-          begin(entry);
-        }
-        if (parts_taken_ == parts_) {
-          return false;
-        }
-        part.blocked_on = nullptr;
-        part.operation = part_of(entry.operation, parts_taken_++, parts_);
-        return true;
+/// Waits for another stream's event.
+bool ThreadedStream::wait_at(const Entry& work) noexcept {
+  const auto over = [&] {
+    return work.own_event != nullptr ? work.own_event->completed(work.ticket) : work.event->done();
+  };
+  while (!over()) {
+    if (stopping_.load(std::memory_order_relaxed)) {
+      return false;
+    }
+    if (work.own_event != nullptr) {
+      work.own_event->wait_until(work.ticket, Clock::now() + kWaitSlice);
+    } else {
+      static_cast<void>(work.event->wait(Deadline::after(kWaitSlice)));
     }
   }
-  return false;
+  return true;
 }
 
-void ThreadedStream::begin(const Entry& entry) {
-  parts_ = part_count(entry.operation, threads_);
-  if (parts_ > 1) {
-    work_.notify_all();
-  }
-}
-
-void ThreadedStream::sleep() {
-  awake_.fetch_sub(1, std::memory_order_seq_cst);
-  // Where the ring is not empty, the worker that has the head is awake and will go on from there.
-  if (!empty() && parts_ == 0 && !somebody_waits_) {
-    awake_.fetch_add(1, std::memory_order_seq_cst);
-    return;
-  }
-  work_.wait_until(mutex_, Clock::now() + kLongestSleep);
-  awake_.fetch_add(1, std::memory_order_seq_cst);
-}
-
-void ThreadedStream::finish(const Part& part) {
-  const MutexLock lock(mutex_);
-  if (part.blocked_on != nullptr) {
-    somebody_waits_ = false;
-  } else if (++parts_done_ == parts_) {
-    parts_ = parts_taken_ = parts_done_ = 0;
-    pop();
-  }
-}
-
-void ThreadedStream::pop() {
-  // Release: pairs with full().
-  head_.fetch_add(1, std::memory_order_release);
-}
-
-void ThreadedStream::complete(const Entry& entry) {
-  entry.own_event->complete(entry.ticket);
+void ThreadedStream::complete(const Entry& work) noexcept {
+  work.own_event->complete(work.ticket);
   // Acquire and release: pairs with drain().  Either this finds the flag down and writes, or the
   // owner, who takes it down before asking events, sees this one done.
   if (!signalled_.exchange(true, std::memory_order_acq_rel)) {
@@ -281,12 +252,26 @@ void ThreadedStream::complete(const Entry& entry) {
   }
 }
 
+/// Whoever does the last part lets everyone go on to the next entry.
+void ThreadedStream::finish(const Part& part) noexcept {
+  const std::uint32_t parts = entry(part.entry).parts.load(std::memory_order_relaxed);
+  if (parts > 1) {
+    // Acquire and release: the last one sees what all the others have written, and hands it on.
+    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 < parts) {
+      return;
+    }
+    done_.store(0, std::memory_order_relaxed);
+  }
+  // Nobody can raise it now: all parts are taken.  This worker looks at the next entry itself.
+  taken_.store((part.entry + 1) << kPartBits, std::memory_order_release);
+}
+
 void ThreadedStream::spin_for_work() const noexcept {
   if (!spins_) {
     return;
   }
   const auto end = Clock::now() + kSpin;
-  while (empty() && Clock::now() < end) {
+  while (!has_part(taken_.load(std::memory_order_acquire)) && Clock::now() < end) {
     relax();
   }
 }

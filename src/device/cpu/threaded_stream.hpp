@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/file_descriptor.hpp"
-#include "base/mutex.hpp"
+#include "base/signal.hpp"
 #include "device/cpu/cpu_event.hpp"
 
 #include "stretto/spi/device.hpp"
@@ -22,8 +22,9 @@ namespace stretto::device {
 // record by telling its event; a wait by one worker waiting.  The head moves on when all parts of
 // it are done, so posting order is the order of effects.
 //
-// The poster takes no lock unless every worker sleeps.  Workers share a mutex, taken twice per
-// part.
+// Nobody takes a lock, for all this lies between a gradient and the wire.  One number says which
+// entry is at the head and how many of its parts have been taken; a worker takes a part by raising
+// it.  It only grows, so nobody can take a part of an entry that is gone.
 
 /// Does the work on threads of its own.
 ///
@@ -49,34 +50,41 @@ class ThreadedStream final : public spi::Stream {
  private:
   struct Entry {
     enum class Kind : std::uint8_t { kOperation, kRecord, kWait };
+    /// Into how many parts it goes.  Read by workers who may be late: the rest of an entry only
+    /// by those who have taken a part of it, which keeps it there.
+    std::atomic<std::uint32_t> parts{0};
     Kind kind = Kind::kOperation;
     spi::Operation operation;
     spi::Event* event = nullptr;
     CpuEvent* own_event = nullptr;  ///< the same, if it is one of ours
     std::uint64_t ticket = 0;       ///< the record of own_event that is meant
   };
-  /// What one worker does between two visits to the mutex.
+  /// What a worker has taken.
   struct Part {
-    spi::Operation operation;
-    const Entry* blocked_on = nullptr;  ///< a wait that is not over; else do the operation
+    std::uint64_t entry = 0;  ///< its number, from the first on
+    std::uint32_t index = 0;
   };
+  static constexpr unsigned kPartBits = 8;
+  static constexpr std::uint64_t kPartMask = (std::uint64_t{1} << kPartBits) - 1;
 
   Status start(std::size_t threads);
   bool full() const noexcept;
-  bool empty() const noexcept;
+  Entry& entry(std::uint64_t number) noexcept { return ring_[number % kCapacity]; }
+  const Entry& entry(std::uint64_t number) const noexcept { return ring_[number % kCapacity]; }
+  Entry& tail_entry() noexcept { return entry(tail_.load(std::memory_order_relaxed)); }
   /// Publishes the entry at the tail, which the caller has filled.
-  void publish() noexcept;
-  Entry& tail_entry() noexcept { return ring_[tail_.load(std::memory_order_relaxed) % kCapacity]; }
+  void publish(std::size_t parts) noexcept;
 
   void work() noexcept;
   /// Sleeps until there is a part to do; false: stop.
-  bool take(Part& part) STRETTO_EXCLUDES(mutex_);
-  bool advance(Part& part) STRETTO_REQUIRES(mutex_);
-  void begin(const Entry& entry) STRETTO_REQUIRES(mutex_);
-  void sleep() STRETTO_REQUIRES(mutex_);
-  void finish(const Part& part) STRETTO_EXCLUDES(mutex_);
-  void pop() STRETTO_REQUIRES(mutex_);
-  void complete(const Entry& entry) STRETTO_REQUIRES(mutex_);
+  bool take(Part& part) noexcept;
+  /// Whether there is a part to take; true once too often when it goes at this moment.
+  bool has_part(std::uint64_t taken) const noexcept;
+  /// False: it was told to stop before the part was done.
+  bool perform(const Part& part) noexcept;
+  bool wait_at(const Entry& entry) noexcept;
+  void complete(const Entry& entry) noexcept;
+  void finish(const Part& part) noexcept;
   void spin_for_work() const noexcept;
 
   FileDescriptor wake_up_;
@@ -84,18 +92,12 @@ class ThreadedStream final : public spi::Stream {
   std::atomic<bool> signalled_{false};
 
   std::vector<Entry> ring_;
-  std::atomic<std::uint64_t> head_{0};  ///< the first entry that is not done
-  std::atomic<std::uint64_t> tail_{0};  ///< one behind the last entry
-  std::atomic<std::size_t> awake_{0};   ///< workers that will look at the ring once more
-
-  Mutex mutex_;
-  ConditionVariable work_;
-  bool stopping_ STRETTO_GUARDED_BY(mutex_) = false;
-  bool somebody_waits_ STRETTO_GUARDED_BY(mutex_) = false;  ///< for the event at the head
-  // Of the operation at the head; all zero before it is begun.
-  std::size_t parts_ STRETTO_GUARDED_BY(mutex_) = 0;
-  std::size_t parts_taken_ STRETTO_GUARDED_BY(mutex_) = 0;
-  std::size_t parts_done_ STRETTO_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> tail_{0};  ///< number of the entry to be posted next
+  /// The number of the entry at the head, and below it how many of its parts are taken.
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<std::uint32_t> done_{0};  ///< parts of the entry at the head, where it has several
+  Signal idle_;                         ///< workers without work wait here
+  std::atomic<bool> stopping_{false};
 
   bool spins_ = false;
   std::size_t threads_ = 0;
