@@ -122,6 +122,34 @@ TEST_P(TransportCollectives, ShapesInTurnNeedNoMeeting) {
   });
 }
 
+TEST_P(TransportCollectives, AMessageEndsOnlyWithItsOwnBytes) {
+  // A message without bytes ends at once; the one before it has not even been granted.
+  run(2, [](Communicator& communicator) {
+    const std::vector<std::size_t> counts{300'007, 0, 40'000, 0};
+    const std::size_t peer = 1 - communicator.rank();
+    std::vector<std::vector<float>> out;
+    std::vector<std::vector<float>> in;
+    std::vector<Collective> sent;
+    std::vector<Collective> received;
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      out.emplace_back(counts[k], static_cast<float>(10 * communicator.rank() + k));
+      in.emplace_back(counts[k], -1.0F);
+      const std::size_t bytes = counts[k] * sizeof(float);
+      sent.push_back(communicator.send(bytes_of(out[k]), bytes, peer).value());
+      received.push_back(communicator.receive(bytes_of(in[k]), bytes, peer).value());
+    }
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      ASSERT_TRUE(received[k].wait(soon()).is_ok());
+      const auto expected = static_cast<float>(10 * peer + k);
+      ASSERT_TRUE(
+          std::all_of(in[k].begin(), in[k].end(), [&](float value) { return value == expected; }))
+          << "message " << k;
+      ASSERT_TRUE(sent[k].wait(soon()).is_ok());
+      std::fill(out[k].begin(), out[k].end(), -2.0F);  // the memory is the sender's again
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Over,
                          TransportCollectives,
                          ::testing::Values("inproc", "tcp"),

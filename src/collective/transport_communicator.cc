@@ -78,7 +78,7 @@ bool TransportCommunicator::ended(std::uint64_t number) const noexcept {
   }
   const Peer& peer = peers_[MessageNumber::peer(number)];
   return MessageNumber::place(number) <=
-         (MessageNumber::receives(number) ? peer.receives_ended : peer.sends_ended);
+         (MessageNumber::receives(number) ? peer.receives_ended : peer.sends_ended).count();
 }
 
 bool TransportCommunicator::advance_to(std::uint64_t number) {

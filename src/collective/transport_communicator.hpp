@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,6 +59,16 @@ class TransportCommunicator final : public BaseCommunicator {
  private:
   /// What a message is for; travels as the header's flags.
   enum class Use : std::uint8_t { kUser, kData, kNotice, kReport };
+  /// Counts messages of a pair that end in any order, as far as all before them have ended too.
+  class InTurn {
+   public:
+    void add(std::uint64_t place);
+    std::uint64_t count() const noexcept { return count_; }
+
+   private:
+    std::uint64_t count_ = 0;
+    std::set<std::uint64_t> ahead_;  ///< ended before one that was started earlier
+  };
 
   struct Outgoing {
     spi::MessageHeader header;
@@ -81,9 +92,10 @@ class TransportCommunicator final : public BaseCommunicator {
     std::size_t to_come = 0;
     bool lost = false;
     std::uint64_t sends_issued = 0;
-    std::uint64_t sends_ended = 0;
     std::uint64_t receives_issued = 0;
-    std::uint64_t receives_ended = 0;
+    std::uint64_t receives_matched = 0;
+    InTurn sends_ended;
+    InTurn receives_ended;
   };
   /// The reduction under way and its plan.
   struct Plan {

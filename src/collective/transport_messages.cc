@@ -23,7 +23,26 @@ Rank rank_of(std::size_t peer) {
   return Rank{static_cast<std::uint32_t>(peer)};
 }
 
+// An event of a sent message brings its token alone: what it is for, and its number.
+constexpr unsigned kUseBits = 8;
+
+std::uint64_t token_of(const spi::MessageHeader& header) {
+  return header.step << kUseBits | header.flags;
+}
+
 }  // namespace
+
+void TransportCommunicator::InTurn::add(std::uint64_t place) {
+  if (place != count_ + 1) {
+    ahead_.insert(place);
+    return;
+  }
+  ++count_;
+  while (!ahead_.empty() && *ahead_.begin() == count_ + 1) {
+    ahead_.erase(ahead_.begin());
+    ++count_;
+  }
+}
 
 spi::MessageHeader TransportCommunicator::header_of(Use use,
                                                     std::uint64_t number,
@@ -43,10 +62,11 @@ spi::MessageHeader TransportCommunicator::header_of(Use use,
 std::uint64_t TransportCommunicator::start_send(const std::byte* data,
                                                 std::size_t bytes,
                                                 std::size_t peer) {
-  Outgoing message{header_of(Use::kUser, 0, {}), {data, bytes}};
+  const std::uint64_t place = ++peers_[peer].sends_issued;
+  Outgoing message{header_of(Use::kUser, place, {}), {data, bytes}};
   message.header.payload_bytes = bytes;
   peers_[peer].sends.push_back(message);
-  return MessageNumber::make(false, peer, ++peers_[peer].sends_issued);
+  return MessageNumber::make(false, peer, place);
 }
 
 std::uint64_t TransportCommunicator::start_receive(std::byte* data,
@@ -85,7 +105,7 @@ Status TransportCommunicator::announce_waiting(std::size_t peer) {
   while (!sends.empty()) {
     const Outgoing& next = sends.front();
     const Status status =
-        messages_->announce(rank_of(peer), next.header, next.payload, next.header.flags);
+        messages_->announce(rank_of(peer), next.header, next.payload, token_of(next.header));
     if (status.code() == StatusCode::kWouldBlock) {
       return {};
     }
@@ -103,17 +123,23 @@ Status TransportCommunicator::take_event(const spi::TransportEvent& event) {
       return take_announced(index, {event.message, event.header});
     case spi::TransportEvent::Kind::kReceived:
       if (event.header.flags == static_cast<std::uint8_t>(Use::kUser)) {
-        ++peer.receives_ended;
+        peer.receives_ended.add(event.header.step);
       } else if (event.header.flags == static_cast<std::uint8_t>(Use::kData)) {
         --peer.to_come;
         arrived(event.header);
       }
       return {};
     case spi::TransportEvent::Kind::kSent:
-      if (event.token == static_cast<std::uint64_t>(Use::kUser)) {
-        ++peer.sends_ended;
-      } else if (event.token == static_cast<std::uint64_t>(Use::kData)) {
-        --peer.to_go;
+      switch (static_cast<Use>(event.token & ((1U << kUseBits) - 1))) {
+        case Use::kUser:
+          peer.sends_ended.add(event.token >> kUseBits);
+          break;
+        case Use::kData:
+          --peer.to_go;
+          break;
+        case Use::kNotice:
+        case Use::kReport:
+          break;
       }
       return {};
     case spi::TransportEvent::Kind::kPeerLost:
@@ -169,7 +195,8 @@ Status TransportCommunicator::take_early(std::size_t peer) {
 Status TransportCommunicator::take_lost(std::size_t index) {
   Peer& peer = peers_[index];
   peer.lost = true;
-  if (peer.sends_ended < peer.sends_issued || peer.receives_ended < peer.receives_issued) {
+  if (peer.sends_ended.count() < peer.sends_issued ||
+      peer.receives_ended.count() < peer.receives_issued) {
     return {StatusCode::kPeerLost,
             "rank " + std::to_string(index) + " closed its connection for messages"};
   }
@@ -230,7 +257,7 @@ void TransportCommunicator::tell_all(std::uint64_t number,
       spi::MessageHeader header = header_of(Use::kReport, number, call);
       header.shard = static_cast<std::uint32_t>(about);
       // Whoever cannot be told now hears of it when this rank's connection ends.
-      static_cast<void>(messages_->announce(rank_of(after(steps)), header, {}, header.flags));
+      static_cast<void>(messages_->announce(rank_of(after(steps)), header, {}, token_of(header)));
     }
   }
   std::array<spi::TransportEvent, 1> none;
@@ -248,6 +275,12 @@ Status TransportCommunicator::match(std::size_t index) {
               "rank " + std::to_string(index) + " sent " +
                   std::to_string(message.header.payload_bytes) + " bytes where rank " +
                   std::to_string(rank()) + " receives " + std::to_string(receive.bytes)};
+    }
+    if (message.header.step != ++peer.receives_matched) {
+      return {StatusCode::kCorruptWire,
+              "rank " + std::to_string(index) + " sent message " +
+                  std::to_string(message.header.step) + " where " +
+                  std::to_string(peer.receives_matched) + " is the next"};
     }
     peer.announced.pop_front();
     peer.receives.pop_front();
