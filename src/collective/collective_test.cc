@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -318,6 +320,71 @@ TEST_P(CollectiveFailures, AWaitEndsAtItsDeadlineAndTheCollectiveGoesOn) {
     EXPECT_EQ(data[99], 4.0F);
     ASSERT_TRUE(group->control().all_gather("a test", {}, soon()).has_value());
   });
+}
+
+/// The sum of 1000 ones of every rank, in an arena; all ranks call it together.
+void expect_sum_in_arena(Communicator& communicator, std::size_t arena_bytes) {
+  auto arena = communicator.allocate(arena_bytes);
+  ASSERT_TRUE(arena.has_value()) << arena.error().to_string();
+  auto* data = reinterpret_cast<float*>((*arena)->data());
+  std::fill_n(data, 1000, 1.0F);
+  auto sum = communicator.all_reduce(
+      (*arena)->data(), (*arena)->data(), 1000, DType::kFloat32, Reduction::kSum);
+  ASSERT_TRUE(sum.has_value()) << sum.error().to_string();
+  const Status status = sum->wait(soon());
+  ASSERT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ(std::count(data, data + 1000, static_cast<float>(communicator.size())), 1000);
+}
+
+EngineOptions shared_memory() {
+  EngineOptions options;
+  options.exchange = ExchangeKind::kShared;
+  return options;
+}
+
+TEST(CollectiveArenas, AnArenaThatOneRankCannotMakeIsOnNoRank) {
+  run_ranks(3, [](const std::shared_ptr<Group>& group) {
+    auto communicator = Communicator::create(group, shared_memory()).value();
+    const std::size_t bytes = communicator->rank() == 1 ? SIZE_MAX - 8192 : std::size_t{1} << 20;
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      auto failed = communicator->allocate(bytes);
+      ASSERT_FALSE(failed.has_value());
+      EXPECT_NE(failed.error().message().find("rank 1 cannot share"), std::string_view::npos)
+          << failed.error().to_string();
+      expect_sum_in_arena(*communicator, 4000);
+    }
+    EXPECT_TRUE(group->control().all_gather("the end", {}, soon()).has_value());
+  });
+}
+
+std::size_t shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("memfd:stretto") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(CollectiveArenas, AFreedArenaIsUnmappedEverywhere) {
+  std::size_t early = 0;
+  std::size_t late = 0;
+  run_ranks(3, [&](const std::shared_ptr<Group>& group) {
+    auto communicator = Communicator::create(group, shared_memory()).value();
+    const auto all_are_here = [&] {
+      EXPECT_TRUE(group->control().all_gather("a turn", {}, soon()).has_value());
+    };
+    for (int turn = 1; turn <= 20; ++turn) {
+      expect_sum_in_arena(*communicator, std::size_t{1} << 20);
+      all_are_here();
+      if (communicator->rank() == 0 && (turn == 2 || turn == 20)) {
+        (turn == 2 ? early : late) = shared_mappings();
+      }
+      all_are_here();
+    }
+  });
+  EXPECT_GT(early, 0U);
+  EXPECT_EQ(early, late);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds,

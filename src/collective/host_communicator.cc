@@ -33,7 +33,7 @@ HostCommunicator::HostCommunicator(std::shared_ptr<Group> group,
       ranks_(host_->size()),
       may_spin_(ranks_ <= std::thread::hardware_concurrency()),
       desks_(ranks_),
-      files_(ranks_),
+      peer_arenas_(ranks_),
       peers_(ranks_) {}
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::make(std::shared_ptr<Group> group,
@@ -56,11 +56,11 @@ Status HostCommunicator::build(Deadline deadline) {
       host_->share(ready, {&pages, own ? 1U : 0U}, exchange::Mapping::Touch::kNow, deadline));
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
     if (peer != rank()) {
-      if (got[peer].size() != 1 || got[peer][0].size() != bytes) {
+      if (got[peer].memory.size() != 1 || got[peer].memory[0].size() != bytes) {
         return {StatusCode::kCorruptWire,
                 "rank " + std::to_string(peer) + " is of another version of Stretto"};
       }
-      desks_[peer] = std::move(got[peer][0]);
+      desks_[peer] = std::move(got[peer].memory[0]);
     }
   }
   desks_[rank()] = std::move(*own);
@@ -74,7 +74,7 @@ Status HostCommunicator::build(Deadline deadline) {
                                   deadline));
   std::vector<exchange::Mapping> by_rank(ranks_);
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
-    by_rank[peer] = peer == rank() ? std::move(*pipes) : std::move(areas[peer].at(0));
+    by_rank[peer] = peer == rank() ? std::move(*pipes) : std::move(areas[peer].memory.at(0));
   }
   pipes_.emplace(rank(), std::move(by_rank));
   if (ranks_ > spi::kMaxSources) {
@@ -87,18 +87,18 @@ Result<std::unique_ptr<spi::Buffer>> HostCommunicator::allocate(std::size_t byte
   STRETTO_TRY(error_);
   auto made = arenas_.make(bytes);
   const Status ready = made ? Status() : made.error();
-  const auto fresh = arenas_.take_new();
-  std::vector<const exchange::Mapping*> mine;
-  for (const auto& memory : fresh) {
-    mine.push_back(memory.get());
-  }
-  auto got = host_->share(
-      ready, mine, exchange::Mapping::Touch::kNow, Deadline::after(group_->options().timeout));
+  const exchange::Arenas::News news = arenas_.news();
+  auto got = host_->share(ready,
+                          news.to_hand_over(),
+                          exchange::Mapping::Touch::kNow,
+                          Deadline::after(group_->options().timeout),
+                          news.gone);
   if (!got) {
     return fail(located(got.error()));
   }
+  arenas_.told(news);
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
-    std::move((*got)[peer].begin(), (*got)[peer].end(), std::back_inserter(files_[peer]));
+    peer_arenas_[peer].take(std::move((*got)[peer].memory), (*got)[peer].gone);
   }
   return made;
 }
@@ -244,20 +244,6 @@ std::byte* HostCommunicator::stage_slot(std::size_t rank,
 
 std::byte* HostCommunicator::result_slot(std::size_t rank, std::uint64_t round) const noexcept {
   return desks_[rank].data() + sizeof(Desk) + stage_bytes() + (round % kSlots) * kPieceBytes;
-}
-
-std::byte* HostCommunicator::mapped(std::size_t rank,
-                                    std::uint32_t file,
-                                    std::uint64_t offset,
-                                    std::size_t bytes) const noexcept {
-  if (file > files_[rank].size()) {
-    return nullptr;
-  }
-  const exchange::Mapping& memory = files_[rank][file - 1];
-  if (offset > memory.size() || bytes > memory.size() - offset) {
-    return nullptr;
-  }
-  return memory.data() + offset;
 }
 
 }  // namespace stretto::collective

@@ -128,18 +128,14 @@ class HostCommunicator final : public BaseCommunicator {
   std::byte* stage_slot(std::size_t rank, std::uint64_t round, std::size_t owner) const noexcept;
   std::byte* result_slot(std::size_t rank, std::uint64_t round) const noexcept;
   std::size_t stage_bytes() const noexcept { return kSlots * ranks_ * kPieceBytes; }
-  std::byte* mapped(std::size_t rank,
-                    std::uint32_t file,
-                    std::uint64_t offset,
-                    std::size_t bytes) const noexcept;
 
   std::unique_ptr<exchange::Host> host_;
   std::size_t ranks_;
   bool may_spin_ = true;
   std::vector<exchange::Mapping> desks_;  ///< by rank
   exchange::Arenas arenas_;
-  std::vector<std::vector<exchange::Mapping>> files_;  ///< by rank: its arenas, as mapped here
-  std::vector<Peer> peers_;                            ///< by rank; the own one is unused
+  std::vector<exchange::PeerArenas> peer_arenas_;  ///< by rank
+  std::vector<Peer> peers_;                        ///< by rank; the own one is unused
   std::vector<float> accumulator_;
   std::optional<Pipes> pipes_;
 

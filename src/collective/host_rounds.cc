@@ -122,12 +122,12 @@ Status HostCommunicator::check_note(std::size_t peer, const Note& theirs) {
   const bool spread = own.kind == Kind::kReduceScatter;
   const std::size_t bytes = own.count * width();
   if (theirs.input_file != 0) {
-    known.input =
-        mapped(peer, theirs.input_file, theirs.input_offset, spread ? ranks_ * bytes : bytes);
+    known.input = peer_arenas_[peer].at(
+        theirs.input_file, theirs.input_offset, spread ? ranks_ * bytes : bytes);
   }
   if (theirs.output_file != 0) {
     const std::size_t all = own.kind == Kind::kAllGather ? ranks_ * bytes : bytes;
-    known.output = mapped(peer, theirs.output_file, theirs.output_offset, all);
+    known.output = peer_arenas_[peer].at(theirs.output_file, theirs.output_offset, all);
   }
   if ((known.input == nullptr) != (theirs.input_file == 0) ||
       (known.output == nullptr) != (theirs.output_file == 0)) {

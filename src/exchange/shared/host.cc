@@ -83,10 +83,10 @@ Status Host::share_bells(Deadline deadline) {
   STRETTO_TRY(agree(bells ? Status() : bells.error(), deadline));
   for (std::size_t other = 0; other < size(); ++other) {
     if (other != rank()) {
-      if (flags[other].size() != 1) {
+      if (flags[other].memory.size() != 1) {
         return {StatusCode::kCorruptWire, name_of(other) + " gave no memory for its flag"};
       }
-      flags_[other] = std::move(flags[other][0]);
+      flags_[other] = std::move(flags[other].memory[0]);
       bells_[other] = std::move((*bells)[other][0]);
     }
   }
@@ -110,10 +110,11 @@ Status Host::agree(const Status& mine, Deadline deadline) const {
   return {};
 }
 
-Result<std::vector<std::vector<Mapping>>> Host::share(const Status& ready,
-                                                      std::span<const Mapping* const> mine,
-                                                      Mapping::Touch touch,
-                                                      Deadline deadline) {
+Result<std::vector<Host::Handed>> Host::share(const Status& ready,
+                                              std::span<const Mapping* const> mine,
+                                              Mapping::Touch touch,
+                                              Deadline deadline,
+                                              std::span<const std::uint32_t> gone) {
   ++round_;
   Status usable = ready;
   if (usable.is_ok() && mine.size() > DescriptorSocket::kMostDescriptors) {
@@ -121,24 +122,28 @@ Result<std::vector<std::vector<Mapping>>> Host::share(const Status& ready,
   }
   STRETTO_TRY(agree(usable, deadline));
   ByteWriter writer;
+  writer.put(static_cast<std::uint32_t>(mine.size()));
   std::vector<int> descriptors;
   for (const Mapping* mapping : mine) {
     writer.put(static_cast<std::uint64_t>(mapping->size()));
     writer.put(mapping->nonce());
     descriptors.push_back(mapping->descriptor());
   }
+  for (const std::uint32_t number : gone) {
+    writer.put(number);
+  }
   STRETTO_TRY_ASSIGN(const auto blobs,
                      control_.all_gather("shared memory", writer.bytes(), deadline));
-  constexpr std::size_t kEntry = 2 * sizeof(std::uint64_t);
+  std::vector<ByteReader> readers(blobs.begin(), blobs.end());
   std::vector<std::size_t> expected;
-  for (const spi::Bytes& blob : blobs) {
-    expected.push_back(blob.size() / kEntry);
+  for (ByteReader& reader : readers) {
+    expected.push_back(reader.get<std::uint32_t>());
   }
-  std::vector<std::vector<Mapping>> mapped(size());
+  std::vector<Handed> handed(size());
   auto received = swap_descriptors(descriptors, expected, deadline);
   Status opened = received ? Status() : received.error();
   for (std::size_t other = 0; other < size() && opened.is_ok(); ++other) {
-    ByteReader reader(blobs[other]);
+    ByteReader& reader = readers[other];
     for (const FileDescriptor& file : (*received)[other]) {
       const auto bytes = static_cast<std::size_t>(reader.get<std::uint64_t>());
       auto mapping = Mapping::open(file, bytes, reader.get<std::uint64_t>(), touch);
@@ -146,11 +151,14 @@ Result<std::vector<std::vector<Mapping>>> Host::share(const Status& ready,
         opened = mapping.error();
         break;
       }
-      mapped[other].push_back(std::move(*mapping));
+      handed[other].memory.push_back(std::move(*mapping));
+    }
+    while (other != rank() && opened.is_ok() && !reader.at_end()) {
+      handed[other].gone.push_back(reader.get<std::uint32_t>());
     }
   }
   STRETTO_TRY(agree(opened, deadline));
-  return mapped;
+  return handed;
 }
 
 Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(

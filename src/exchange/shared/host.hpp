@@ -40,15 +40,22 @@ class Host {
   std::size_t size() const noexcept { return control_.size(); }
   spi::ControlPlane& control() const noexcept { return control_; }
 
+  /// What a rank has handed over, in its order; nothing of this rank.
+  struct Handed {
+    std::vector<Mapping> memory;
+    std::vector<std::uint32_t> gone;
+  };
+
   /// Gives every rank's memory to every rank; all call it together.  `mine` may differ in number
-  /// and size.  The result is by rank, then in the order given; empty for this rank.
+  /// and size.  Along go the numbers of what a rank has let go.  The result is by rank.
   ///
   /// `ready` says whether this rank could make its memory; if one could not, all get its error.
   /// Blocking: until all have called, or the deadline.
-  Result<std::vector<std::vector<Mapping>>> share(const Status& ready,
-                                                  std::span<const Mapping* const> mine,
-                                                  Mapping::Touch touch,
-                                                  Deadline deadline);
+  Result<std::vector<Handed>> share(const Status& ready,
+                                    std::span<const Mapping* const> mine,
+                                    Mapping::Touch touch,
+                                    Deadline deadline,
+                                    std::span<const std::uint32_t> gone = {});
 
   /// Messages of strangers to the socket by which memory is handed over.
   std::uint64_t refused() const noexcept { return socket_.refused(); }

@@ -127,7 +127,7 @@ TEST(Host, RanksMeetThoughStrangersWriteToThem) {
     const auto all = (*host)->share({}, mine, Mapping::Touch::kNow, soon());
     ASSERT_TRUE(all.has_value()) << all.error().to_string();
     const std::size_t other = 1 - (*host)->rank();
-    EXPECT_EQ((*all)[other].at(0).data()[0], std::byte{static_cast<unsigned char>(10 + other)});
+    EXPECT_EQ((*all)[other].memory.at(0).data()[0], std::byte{static_cast<unsigned char>(10 + other)});
     // Nobody unmaps before all have read.
     ASSERT_TRUE(control.all_gather("read", {}, soon()).has_value());
   });

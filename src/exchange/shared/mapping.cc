@@ -43,8 +43,13 @@ Result<Mapping> Mapping::create(std::size_t bytes, Touch touch) {
     return fail(system_error("cannot make shared memory"));
   }
   constexpr auto kLargest = static_cast<std::size_t>(std::numeric_limits<off_t>::max());
-  if (bytes > kLargest - kHeaderBytes ||
-      ::ftruncate(made.file_.get(), static_cast<off_t>(bytes + kHeaderBytes)) != 0) {
+  if (bytes > kLargest - kHeaderBytes) {
+    return fail(StatusCode::kUnavailable,
+                "cannot make " + std::to_string(bytes) +
+                    " bytes of shared memory: no file holds so "
+                    "many");
+  }
+  if (::ftruncate(made.file_.get(), static_cast<off_t>(bytes + kHeaderBytes)) != 0) {
     return fail(system_error("cannot make " + std::to_string(bytes) + " bytes of shared memory"));
   }
   if (::fcntl(made.file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {

@@ -45,6 +45,10 @@ class Mapping {
   /// Behind the page with the number; aligned to a page.
   std::byte* data() const noexcept { return base_ == nullptr ? nullptr : base_ + kHeaderBytes; }
   std::size_t size() const noexcept { return size_; }
+  /// Null where so many bytes do not lie within it.
+  std::byte* at(std::uint64_t offset, std::size_t bytes) const noexcept {
+    return offset > size_ || bytes > size_ - offset ? nullptr : data() + offset;
+  }
   std::uint64_t nonce() const noexcept { return nonce_; }
   /// To hand over; -1 for what was received.
   int descriptor() const noexcept { return file_.get(); }

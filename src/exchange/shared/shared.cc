@@ -15,6 +15,11 @@ namespace {
 /// Chunks up to this size stay whole: one owner, two letters per rank.
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
 
+Status other_plan(std::size_t rank) {
+  return {StatusCode::kCorruptWire,
+          "rank " + std::to_string(rank) + " handed over memory for another plan"};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<spi::Exchange>> make_shared_exchange(spi::ControlPlane& control,
@@ -48,7 +53,7 @@ SharedExchange::SharedExchange(std::unique_ptr<Host> host,
       boxes_(ranks_),
       read_(ranks_, 0),
       peer_staging_(ranks_),
-      files_(ranks_),
+      peer_arenas_(ranks_),
       to_wake_(ranks_, false),
       stream_(std::move(stream)) {
   traits_.name = "shared";
@@ -110,31 +115,41 @@ Status SharedExchange::hand_over() {
   auto staging = Mapping::create(4 * staging_bytes_, Mapping::Touch::kLater);
   const Status ready = !box ? box.error() : !staging ? staging.error() : Status();
   std::vector<const Mapping*> mine;
-  const auto fresh = ready.is_ok() ? arenas_.take_new() : decltype(arenas_.take_new())();
+  const Arenas::News news = arenas_.news();
   if (ready.is_ok()) {
-    mine.push_back(&*box);
-    for (const auto& arena : fresh) {
-      mine.push_back(arena.get());
+    mine = news.to_hand_over();
+    mine.insert(mine.begin(), &*box);
+  }
+  STRETTO_TRY_ASSIGN(auto got,
+                     host_->share(ready, mine, Mapping::Touch::kNow, deadline, news.gone));
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != own() && (got[rank].memory.empty() || got[rank].memory[0].size() != box->size())) {
+      return other_plan(rank);
     }
   }
-  STRETTO_TRY_ASSIGN(auto got, host_->share(ready, mine, Mapping::Touch::kNow, deadline));
-  const Mapping* const pages = &*staging;
-  STRETTO_TRY_ASSIGN(auto areas, host_->share({}, {&pages, 1}, Mapping::Touch::kLater, deadline));
+  arenas_.told(news);
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     read_[rank] = 0;
     if (rank == own()) {
+      boxes_[rank] = PostBox(std::move(*box), table_.shard_count());
       continue;
     }
-    if (got[rank].empty() || areas[rank].size() != 1 || got[rank][0].size() != box->size() ||
-        areas[rank][0].size() != staging->size()) {
-      return {StatusCode::kCorruptWire,
-              "rank " + std::to_string(rank) + " handed over memory for another plan"};
-    }
-    boxes_[rank] = PostBox(std::move(got[rank][0]), table_.shard_count());
-    peer_staging_[rank] = std::move(areas[rank][0]);
-    std::move(got[rank].begin() + 1, got[rank].end(), std::back_inserter(files_[rank]));
+    std::vector<Mapping>& memory = got[rank].memory;
+    boxes_[rank] = PostBox(std::move(memory[0]), table_.shard_count());
+    memory.erase(memory.begin());
+    peer_arenas_[rank].take(std::move(memory), got[rank].gone);
   }
-  boxes_[own()] = PostBox(std::move(*box), table_.shard_count());
+  const Mapping* const pages = &*staging;
+  STRETTO_TRY_ASSIGN(auto areas, host_->share({}, {&pages, 1}, Mapping::Touch::kLater, deadline));
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == own()) {
+      continue;
+    }
+    if (areas[rank].memory.size() != 1 || areas[rank].memory[0].size() != staging->size()) {
+      return other_plan(rank);
+    }
+    peer_staging_[rank] = std::move(areas[rank].memory[0]);
+  }
   staging_ = std::move(*staging);
   return {};
 }

@@ -142,10 +142,10 @@ class SharedExchange final : public spi::Exchange {
   std::size_t staging_bytes_ = 0;            ///< of one area; there are 4: parity x (part, result)
   Mapping staging_;
   Arenas arenas_;
-  std::vector<PostBox> boxes_;               ///< by sender
-  std::vector<std::uint64_t> read_;          ///< letters read, by sender
-  std::vector<Mapping> peer_staging_;        ///< by rank: file 0
-  std::vector<std::vector<Mapping>> files_;  ///< by rank: files 1, 2, ...
+  std::vector<PostBox> boxes_;           ///< by sender
+  std::vector<std::uint64_t> read_;      ///< letters read, by sender
+  std::vector<Mapping> peer_staging_;    ///< by rank: file 0
+  std::vector<PeerArenas> peer_arenas_;  ///< by rank: files 1, 2, ...
   std::vector<bool> to_wake_;
 
   std::vector<Slot> slots_;                            ///< [2 * shards]

@@ -119,14 +119,8 @@ std::byte* SharedExchange::mapped(std::size_t rank,
                                   std::uint32_t file,
                                   std::uint64_t offset,
                                   std::size_t bytes) const noexcept {
-  if (file > files_[rank].size()) {
-    return nullptr;
-  }
-  const Mapping& memory = file == 0 ? peer_staging_[rank] : files_[rank][file - 1];
-  if (offset > memory.size() || bytes > memory.size() - offset) {
-    return nullptr;
-  }
-  return memory.data() + offset;
+  return file == 0 ? peer_staging_[rank].at(offset, bytes)
+                   : peer_arenas_[rank].at(file, offset, bytes);
 }
 
 void SharedExchange::add_part(std::size_t index, std::size_t rank, const Part& came) {
