@@ -19,7 +19,10 @@ using Note = DescriptorSocket::Note;
 static_assert(sizeof(Note) == 24);  // as it is on the wire
 
 Status system_error(const std::string& what) {
-  return {StatusCode::kUnavailable, what + ": " + std::strerror(errno)};
+  const int error = errno;
+  return {StatusCode::kUnavailable,
+          what + ": " + std::strerror(error) +
+              (error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "")};
 }
 
 std::uint64_t draw_number() {
@@ -120,10 +123,12 @@ Result<DescriptorSocket::Came> DescriptorSocket::receive(const Awaited& awaited,
   }
   std::vector<FileDescriptor> files = files_of(message);
   const bool whole = bytes == static_cast<ssize_t>(sizeof note) &&
-                     (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
-  if (whole && note.secret == address_.secret && note.round == awaited.round &&
-      note.sender < awaited.descriptors.size() && !files.empty() &&
-      files.size() == awaited.descriptors[note.sender]) {
+                     (message.msg_flags & MSG_TRUNC) == 0 && note.secret == address_.secret &&
+                     note.round == awaited.round && note.sender < awaited.descriptors.size() &&
+                     awaited.descriptors[note.sender] > 0;
+  const bool left_out = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (whole && (left_out ? files.size() < awaited.descriptors[note.sender]
+                         : files.size() == awaited.descriptors[note.sender])) {
     letter = {note.sender, std::move(files)};
     return Came::kLetter;
   }

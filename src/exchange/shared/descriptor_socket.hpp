@@ -44,6 +44,7 @@ class DescriptorSocket {
   };
   struct Letter {
     std::size_t sender = 0;
+    /// Fewer than awaited where this process may open no more: the system leaves out the rest.
     std::vector<FileDescriptor> files;
   };
   enum class Came : std::uint8_t {

@@ -16,8 +16,12 @@
 namespace stretto::exchange {
 namespace {
 
+constexpr const char* kRaiseTheLimit = "; raise the limit of open files (ulimit -n)";
+
 Status system_error(const std::string& what) {
-  return {StatusCode::kUnavailable, what + ": " + std::strerror(errno)};
+  const int error = errno;
+  return {StatusCode::kUnavailable,
+          what + ": " + std::strerror(error) + (error == EMFILE ? kRaiseTheLimit : "")};
 }
 
 std::string name_of(std::size_t rank) {
@@ -178,9 +182,17 @@ Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(
   while (!to_send.empty() || !all_came()) {
     STRETTO_TRY(control_.health());
     if (deadline.passed()) {
+      std::string missing;
+      for (std::size_t other = 0; other < size(); ++other) {
+        if (to_come[other] > 0) {
+          missing += (missing.empty() ? "" : ", ") + name_of(other);
+        }
+      }
       return fail(StatusCode::kDeadlineExceeded,
-                  "descriptors of other ranks did not come (refused messages of strangers: " +
-                      std::to_string(refused()) + ")");
+                  missing.empty()
+                      ? "the others took no descriptors"
+                      : "no descriptors came from " + missing +
+                            " (refused messages of strangers: " + std::to_string(refused()) + ")");
     }
     std::vector<std::size_t> blocked;
     for (const std::size_t other : to_send) {
@@ -199,6 +211,13 @@ Result<std::vector<std::vector<FileDescriptor>>> Host::swap_descriptors(
     } else if (came == DescriptorSocket::Came::kNothing && (!to_send.empty() || !all_came())) {
       pollfd readable{socket_.descriptor(), POLLIN, 0};
       static_cast<void>(::poll(&readable, 1, to_send.empty() ? 20 : 1));
+    }
+  }
+  for (std::size_t other = 0; other < size(); ++other) {
+    if (other != rank() && got[other].size() < expected[other]) {
+      return fail(StatusCode::kUnavailable,
+                  "it has no room for " + std::to_string(expected[other]) + " descriptors of " +
+                      name_of(other) + kRaiseTheLimit);
     }
   }
   return got;
@@ -227,10 +246,11 @@ void Host::disarm() noexcept {
     return;
   }
   armed_ = false;
-  if (flag_in(flags_[rank()]).exchange(0, std::memory_order_acq_rel) == 0) {
-    std::uint64_t count = 0;
-    static_cast<void>(::read(bells_[rank()].get(), &count, sizeof count));
-  }
+  static_cast<void>(flag_in(flags_[rank()]).exchange(0, std::memory_order_acq_rel));
+  // Whatever the flag says: a waker that was held up behind taking it down, while this rank woke
+  // for another reason, rings now or later, and what it leaves would end every later sleep.
+  std::uint64_t count = 0;
+  static_cast<void>(::read(bells_[rank()].get(), &count, sizeof count));
 }
 
 void Host::wake(std::size_t rank) noexcept {

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at the socket by which ranks of one host hand their memory over.
+// Strangers at the socket by which ranks of one host hand their memory over, too few descriptors,
+// and wake-ups that come late.
 #include "exchange/shared/host.hpp"
 
 #include "base/byte_order.hpp"
 #include "exchange/shared/descriptor_test_support.hpp"
 #include "tests/threads_as_ranks.hpp"
 
+#include "stretto/group.hpp"
+
 #include <array>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace stretto::exchange {
 namespace {
@@ -127,10 +137,106 @@ TEST(Host, RanksMeetThoughStrangersWriteToThem) {
     const auto all = (*host)->share({}, mine, Mapping::Touch::kNow, soon());
     ASSERT_TRUE(all.has_value()) << all.error().to_string();
     const std::size_t other = 1 - (*host)->rank();
-    EXPECT_EQ((*all)[other].memory.at(0).data()[0], std::byte{static_cast<unsigned char>(10 + other)});
+    EXPECT_EQ((*all)[other].memory.at(0).data()[0],
+              std::byte{static_cast<unsigned char>(10 + other)});
     // Nobody unmaps before all have read.
     ASSERT_TRUE(control.all_gather("read", {}, soon()).has_value());
   });
+}
+
+using Groups = std::vector<std::shared_ptr<Group>>;
+using Hosts = std::vector<Result<std::unique_ptr<Host>>>;
+
+Hosts meet(const Groups& groups) {
+  Hosts hosts(groups.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      hosts[rank] = Host::meet(
+          groups[rank]->control(), groups.size(), Deadline::after(std::chrono::seconds(30)));
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return hosts;
+}
+
+bool is_readable(int descriptor) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+TEST(Host, AWakeUpBetweenArmAndDisarmIsHeardOnce) {
+  const auto groups = Group::in_process(1);
+  const auto hosts = meet(groups);
+  Host& host = **hosts[0];
+  host.wake(0);
+  EXPECT_FALSE(is_readable(host.descriptor())) << "nobody sleeps";
+  host.arm();
+  host.wake(0);
+  EXPECT_TRUE(is_readable(host.descriptor()));
+  host.disarm();
+  EXPECT_FALSE(is_readable(host.descriptor()));
+}
+
+// The waker takes the flag down, is held up, and rings when the sleeper is awake for another
+// reason.
+TEST(Host, ARingThatComesLateEndsOneSleepAndNoOther) {
+  const auto groups = Group::in_process(1);
+  const auto hosts = meet(groups);
+  Host& host = **hosts[0];
+  host.arm();
+  host.disarm();
+  const std::uint64_t one = 1;
+  ASSERT_EQ(::write(host.descriptor(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  host.arm();
+  host.disarm();
+  EXPECT_FALSE(is_readable(host.descriptor()));
+}
+
+/// Lowers the limit of open files for a while.
+class OpenFiles {
+ public:
+  OpenFiles() { ::getrlimit(RLIMIT_NOFILE, &before_); }
+  ~OpenFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void limit_to(rlim_t most) const {
+    const rlimit limit{most, before_.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Host, TooFewDescriptorsAreAnErrorThatSaysSo) {
+  constexpr std::size_t kRanks = 5;
+  const auto groups = Group::in_process(kRanks);
+  const auto free = static_cast<rlim_t>(::dup(0));
+  ::close(static_cast<int>(free));
+  const OpenFiles files;
+  bool truncated = false;
+  for (rlim_t more = 0; more < 200; ++more) {
+    SCOPED_TRACE(std::to_string(more) + " descriptors");
+    files.limit_to(free + more);
+    bool met = true;
+    for (const auto& host : meet(groups)) {
+      if (host.has_value()) {
+        continue;
+      }
+      met = false;
+      const std::string text(host.error().message());
+      EXPECT_EQ(host.error().code(), StatusCode::kUnsupported) << text;
+      ASSERT_NE(text.find("(ulimit -n)"), std::string::npos) << text;
+      truncated = truncated || text.find("no room for 1 descriptors of rank") != std::string::npos;
+    }
+    if (met) {
+      EXPECT_GT(more, 0U);
+      EXPECT_TRUE(truncated) << "no limit let a rank come as far as the others' descriptors";
+      return;
+    }
+  }
+  FAIL() << "the ranks never met";
 }
 
 }  // namespace

@@ -15,7 +15,10 @@ namespace stretto::exchange {
 namespace {
 
 Status system_error(const std::string& what) {
-  return {StatusCode::kUnavailable, what + ": " + std::strerror(errno)};
+  const int error = errno;
+  return {StatusCode::kUnavailable,
+          what + ": " + std::strerror(error) +
+              (error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "")};
 }
 
 std::uint64_t draw_number() {
