@@ -258,6 +258,7 @@ Result<int> be_a_rank(const BenchOptions& options, const Context& context) {
       }
     }
   }
+  STRETTO_TRY(communicator->close(Deadline::after(std::chrono::seconds(5))));
   group->leave();
   return mismatches == 0 ? kExitOk : kExitCheckFailed;
 }

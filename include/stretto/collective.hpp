@@ -123,6 +123,14 @@ class Communicator {
   virtual Result<std::unique_ptr<Communicator>> split(std::optional<std::uint32_t> color,
                                                       std::int64_t key) = 0;
 
+  /// Leaves on purpose, once all that this rank started is done: flushes what others still have to
+  /// come from here, and says farewell.  Other ranks may be busy with that still, and go on; who
+  /// lets a communicator go without it, or ends, may take their results away over a slow link.
+  ///
+  /// Blocking: until they have it, or the deadline.    Errors: kDeadlineExceeded, and it is closed
+  /// nevertheless.
+  virtual Status close(Deadline deadline) = 0;
+
   /// Moves everything that was started; whether collective `number` has ended.
   virtual bool advance_to(std::uint64_t number) = 0;
   /// The same, blocking.

@@ -71,6 +71,18 @@ Result<std::unique_ptr<Communicator>> BaseCommunicator::split(std::optional<std:
   return create(std::move(*part), options_);
 }
 
+Status BaseCommunicator::close(Deadline deadline) {
+  if (closed_) {
+    return {};
+  }
+  STRETTO_TRY(error_);
+  closed_ = true;
+  Status left = located(leave(deadline));
+  error_ = {StatusCode::kInvalidArgument,
+            name_of(rank()) + " has closed this communicator; make another"};
+  return left;
+}
+
 Result<Collective> BaseCommunicator::start_job(const Job& job) {
   STRETTO_TRY(error_);
   return Collective(this, start(job));

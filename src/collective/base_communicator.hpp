@@ -43,6 +43,7 @@ class BaseCommunicator : public Communicator {
                                               std::int64_t key) final;
   Result<Collective> send(const std::byte* data, std::size_t bytes, std::size_t peer) final;
   Result<Collective> receive(std::byte* data, std::size_t bytes, std::size_t peer) final;
+  Status close(Deadline deadline) final;
 
  protected:
   BaseCommunicator(std::shared_ptr<Group> group, const EngineOptions& options)
@@ -55,6 +56,8 @@ class BaseCommunicator : public Communicator {
   /// Takes a message on; returns its MessageNumber.  `peer` is another rank.
   virtual std::uint64_t start_send(const std::byte* data, std::size_t bytes, std::size_t peer) = 0;
   virtual std::uint64_t start_receive(std::byte* data, std::size_t bytes, std::size_t peer) = 0;
+  /// Flushes what others still have to come from here.
+  virtual Status leave(Deadline deadline) = 0;
 
   /// Two ranks call differently.
   Status mismatch(std::uint64_t number,
@@ -74,6 +77,7 @@ class BaseCommunicator : public Communicator {
   Result<Collective> start_job(const Job& job);
   Status check_peer(std::size_t peer) const;
 
+  bool closed_ = false;
   std::vector<std::size_t> members_;  ///< by rank, in the whole group; empty: this is it
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What collectives through a transport promise beyond collective_test: over sockets and links too,
 // in pieces, with shapes in turn, and clear words when ranks call differently.
+#include "base/mutex.hpp"
 #include "collective/call.hpp"
 #include "collective/plan_gate.hpp"
 #include "tests/threads_as_ranks.hpp"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -154,6 +156,84 @@ INSTANTIATE_TEST_SUITE_P(Over,
                          TransportCollectives,
                          ::testing::Values("inproc", "tcp"),
                          [](const auto& name) { return name.param; });
+
+/// Sets a variable of the environment while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+/// Something that happens once.
+class Moment {
+ public:
+  void come() {
+    const MutexLock lock(mutex_);
+    came_ = true;
+    changed_.notify_all();
+  }
+  /// Whether it came before the deadline.
+  bool wait(Deadline deadline) {
+    const MutexLock lock(mutex_);
+    while (!came_ && !deadline.passed()) {
+      changed_.wait_until(mutex_, deadline.when());
+    }
+    return came_;
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool came_ STRETTO_GUARDED_BY(mutex_) = false;
+};
+
+TEST(TransportCollectives, WhoClosesFirstTakesNothingAway) {
+  // Less than a window, and more than lies in the socket of one that does not read: the rest waits
+  // in the sender's.
+  const Variable window("STRETTO_WINDOW", "1m");
+  constexpr std::size_t kCount = 45'000;
+  Moment announced;
+  Moment accepted;
+  Moment sent;
+  Moment gone;
+  run_ranks(2, [&](const std::shared_ptr<Group>& group) {
+    auto communicator = Communicator::create(group, through("tcp")).value();
+    std::vector<float> data(kCount, communicator->rank() == 0 ? 5.0F : 0.0F);
+    if (communicator->rank() == 0) {
+      auto handle = communicator->send(bytes_of(data), 4 * kCount, 1).value();
+      EXPECT_FALSE(handle.done());
+      announced.come();
+      EXPECT_TRUE(accepted.wait(soon()));
+      EXPECT_TRUE(handle.wait(soon()).is_ok());
+      sent.come();
+      const Status closed = communicator->close(soon());
+      EXPECT_TRUE(closed.is_ok()) << closed.to_string();
+      EXPECT_FALSE(communicator->barrier().has_value()) << "it is closed";
+      EXPECT_TRUE(communicator->close(soon()).is_ok()) << "a second time is no error";
+      communicator.reset();
+      gone.come();
+    } else {
+      auto handle = communicator->receive(bytes_of(data), 4 * kCount, 0).value();
+      EXPECT_TRUE(announced.wait(soon()));
+      static_cast<void>(handle.done());
+      accepted.come();
+      const Deadline deadline = soon();
+      while (!sent.wait(Deadline::after(std::chrono::milliseconds(200))) && !deadline.passed()) {
+        static_cast<void>(handle.done());
+      }
+      // Whoever does not wait for this rank is gone by now; then this frame meets a closed socket.
+      static_cast<void>(gone.wait(Deadline::after(std::chrono::milliseconds(500))));
+      EXPECT_TRUE(communicator->send(nullptr, 0, 0).has_value());
+      const Status status = handle.wait(soon());
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(std::count(data.begin(), data.end(), 5.0F), static_cast<std::ptrdiff_t>(kCount));
+    }
+    EXPECT_TRUE(group->control().all_gather("the end", {}, soon()).has_value());
+  });
+}
 
 TEST(TransportCollectives, GoOverAnEmulatedLink) {
   run_ranks(3, [](const std::shared_ptr<Group>& group) {

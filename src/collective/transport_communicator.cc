@@ -178,6 +178,15 @@ void TransportCommunicator::let_go() noexcept {
   messages_.reset();
 }
 
+/// What was sent may still lie in this rank's socket.  Gone with it, a frame of the peer that comes
+/// late, such as a credit for what it has read, would be answered by a reset, and the rest be lost.
+Status TransportCommunicator::leave(Deadline deadline) {
+  const Status messages = messages_->close(deadline);
+  const Status reductions = transport_->close(deadline);
+  let_go();
+  return messages.is_ok() ? reductions : messages;
+}
+
 Status TransportCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
   TimePoint last_work = Clock::now();
   while (!advance_to(number)) {

@@ -116,6 +116,7 @@ class TransportCommunicator final : public BaseCommunicator {
   std::uint64_t start(const Job& job) override;
   std::uint64_t start_send(const std::byte* data, std::size_t bytes, std::size_t peer) override;
   std::uint64_t start_receive(std::byte* data, std::size_t bytes, std::size_t peer) override;
+  Status leave(Deadline deadline) override;
   bool ended(std::uint64_t number) const noexcept;
   bool advance();
   Result<bool> advance_job();

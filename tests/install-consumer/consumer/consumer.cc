@@ -53,7 +53,9 @@ Status add_up(const std::shared_ptr<Group>& group, float& sum) {
                                               1,
                                               stretto::DType::kFloat32,
                                               stretto::Reduction::kSum));
-  return handle.wait(stretto::Deadline::after(std::chrono::seconds(20)));
+  const auto deadline = stretto::Deadline::after(std::chrono::seconds(20));
+  STRETTO_TRY(handle.wait(deadline));
+  return communicator->close(deadline);
 }
 
 }  // namespace
