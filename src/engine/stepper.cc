@@ -196,6 +196,7 @@ void Stepper::begin(const Command& command) {
 
 Result<bool> Stepper::advance(TimePoint now) {
   if (!step_open_) {
+    stream_->drain();  // a sign may come behind the event that it is for
     // The exchange may have to serve ranks that are already in the next step.
     return collect_results(now);
   }

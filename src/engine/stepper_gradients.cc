@@ -152,9 +152,8 @@ Status Stepper::write_footer() {
 
 Result<bool> Stepper::collect_copies(TimePoint now) {
   bool moved = false;
-  if (copying_first_ < copying_.size()) {
-    stream_->drain();
-  }
+  // Also when nothing is under way: a sign may come behind the event that it is for.
+  stream_->drain();
   while (copying_first_ < copying_.size() && pieces_[copying_[copying_first_]].copied->done()) {
     STRETTO_TRY(arrive(pieces_[copying_[copying_first_]], now));
     ++copying_first_;

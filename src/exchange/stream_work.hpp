@@ -65,9 +65,8 @@ class StreamWork {
   /// Calls `done(number)` for each that is done, in order.
   template <typename Done>
   void collect(spi::Stream& stream, const Done& done) {
-    if (!under_way_.empty()) {
-      stream.drain();
-    }
+    // Also when nothing is under way: a sign may come behind the event that it is for.
+    stream.drain();
     while (!under_way_.empty() && events_[under_way_.front()]->done()) {
       const std::uint32_t number = under_way_.front();
       under_way_.pop();

@@ -161,12 +161,18 @@ Status ThreadedStream::wait_for(spi::Event& event) {
 }
 
 void ThreadedStream::drain() noexcept {
+  // Whoever raises the flag behind this look writes, and wakes this thread again.
+  if (!signalled_.load(std::memory_order_relaxed)) {
+    return;
+  }
   // Read first: a worker that completes an event in between finds the flag still set and does not
-  // write, but then this thread has not asked that event yet and will find it done.
+  // write, but then this thread has not asked that event yet and will find it done.  Nothing to
+  // read yet: the worker that raised the flag is about to write; the flag stays up till then.
   std::uint64_t count = 0;
-  static_cast<void>(::read(wake_up_.get(), &count, sizeof count));
-  // Acquire and release: pairs with complete().
-  signalled_.exchange(false, std::memory_order_acq_rel);
+  if (::read(wake_up_.get(), &count, sizeof count) == sizeof count) {
+    // Acquire and release: pairs with complete().
+    signalled_.exchange(false, std::memory_order_acq_rel);
+  }
 }
 
 void ThreadedStream::work() noexcept {

@@ -222,9 +222,8 @@ Status SharedExchange::post_piece(Sum& sum, std::size_t elements) {
 }
 
 void SharedExchange::collect_sums() {
-  if (!summing_.empty()) {
-    stream_->drain();
-  }
+  // Also when nothing is under way: a sign may come behind the event that it is for.
+  stream_->drain();
   while (!summing_.empty() && sum_done_[summing_.front()]->done()) {
     const std::uint32_t index = summing_.front();
     summing_.pop();
