@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,13 @@ sigset_t watched_signals() {
   return set;
 }
 
+bool are_the_same(int first, int second) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(first, &a) == 0 && ::fstat(second, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
 Status cannot_start(const std::string& program, int error) {
   return {StatusCode::kUnavailable,
           "cannot start '" + program + "': " + std::strerror(error) +
@@ -70,6 +78,10 @@ Result<int> Supervisor::run(const std::vector<RankProgram>& ranks) {
     return fail(StatusCode::kUnavailable,
                 std::string("cannot make a signalfd: ") + std::strerror(errno));
   }
+  for (std::size_t i = are_the_same(STDOUT_FILENO, STDERR_FILENO) ? 1 : 0; i < 2; ++i) {
+    STRETTO_TRY_ASSIGN(Outlet made, Outlet::make());
+    outlets_.push_back(std::move(made));
+  }
   STRETTO_TRY_ASSIGN(news_, rendezvous::make_launcher_news());
   ::setenv(rendezvous::kLauncherNewsVariable, std::to_string(news_.get()).c_str(), 1);
   // A single rank keeps the terminal, so that it can be run under a debugger.
@@ -88,12 +100,7 @@ Result<int> Supervisor::run(const std::vector<RankProgram>& ranks) {
     serve(next_step_.value_or(Deadline::after(std::chrono::hours(1))));
     escalate();
   }
-  for (Stream& stream : streams_) {
-    if (stream.from.is_open()) {
-      pass_on(stream);
-      print(stream.to, stream.prefixer.finish());
-    }
-  }
+  finish_output();
   return exit_code();
 }
 
@@ -172,15 +179,25 @@ void Supervisor::become(const RankProgram& rank, pid_t parent, int out, int err,
 
 void Supervisor::serve(Deadline until) {
   std::vector<pollfd> entries{{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  for (const Outlet& outlet : outlets_) {
+    entries.push_back({.fd = outlet.descriptor(), .events = POLLIN, .revents = 0});
+  }
+  const std::size_t first_stream = entries.size();
   for (const Stream& stream : streams_) {
-    entries.push_back({.fd = stream.from.get(), .events = POLLIN, .revents = 0});
+    const int from = outlet_for(stream.to).has_room() ? stream.from.get() : -1;
+    entries.push_back({.fd = from, .events = POLLIN, .revents = 0});
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until.left()).count();
   if (::poll(entries.data(), entries.size(), static_cast<int>(left)) <= 0) {
     return;
   }
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
+  for (std::size_t i = 0; i < outlets_.size(); ++i) {
     if (entries[i + 1].revents != 0) {
+      outlets_[i].drain();
+    }
+  }
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (entries[first_stream + i].revents != 0) {
       pass_on(streams_[i]);
     }
   }
@@ -189,20 +206,20 @@ void Supervisor::serve(Deadline until) {
   }
 }
 
-void Supervisor::pass_on(Stream& stream) {
+/// One read, so that no stream keeps this process from the others and from signals.
+std::size_t Supervisor::pass_on(Stream& stream) {
   std::array<char, 65536> bytes;
-  while (stream.from.is_open()) {
-    const ssize_t got = ::read(stream.from.get(), bytes.data(), bytes.size());
-    if (got > 0) {
-      print(stream.to,
-            stream.prefixer.take(std::string_view(bytes.data(), static_cast<std::size_t>(got))));
-    } else if (got == 0) {
-      print(stream.to, stream.prefixer.finish());
-      stream.from.reset();
-    } else if (errno != EINTR) {
-      return;
-    }
+  const ssize_t got = ::read(stream.from.get(), bytes.data(), bytes.size());
+  if (got > 0) {
+    print(stream.to,
+          stream.prefixer.take(std::string_view(bytes.data(), static_cast<std::size_t>(got))));
+    return static_cast<std::size_t>(got);
   }
+  if (got == 0) {
+    print(stream.to, stream.prefixer.finish());
+    stream.from.reset();
+  }
+  return 0;
 }
 
 void Supervisor::print(int to, const std::string& text) {
@@ -214,17 +231,51 @@ void Supervisor::print(int to, const std::string& text) {
     whole.insert(0, "\x1b[K");  // what is left of the bar behind a shorter line
   }
   at_bar_ = text.back() == '\r';
-  for (std::size_t done = 0; done < whole.size();) {
-    const ssize_t put = ::write(to, whole.data() + done, whole.size() - done);
-    if (put > 0) {
-      done += static_cast<std::size_t>(put);
-    } else if (errno == EAGAIN) {
-      pollfd entry{.fd = to, .events = POLLOUT, .revents = 0};
-      static_cast<void>(::poll(&entry, 1, 1000));
-    } else if (errno != EINTR) {
-      return;  // nobody reads any more; the ranks go on
+  outlet_for(to).put(to, std::move(whole));
+}
+
+void Supervisor::complain(std::string_view command, std::string_view text) {
+  outlet_for(STDERR_FILENO)
+      .put(STDERR_FILENO, "stretto " + std::string(command) + ": " + std::string(text) + "\n");
+}
+
+/// After the last rank: what is in the pipes, and what was not written yet.
+void Supervisor::finish_output() {
+  // A process that has outlived its rank may write for ever; the rank has left no more than this.
+  constexpr std::size_t kMostInAPipe = std::size_t{1} << 20;
+  const auto serve_on = [this] {
+    serve(last_words_.value_or(Deadline::after(std::chrono::hours(1))));
+  };
+  for (Stream& stream : streams_) {
+    for (std::size_t left = kMostInAPipe; stream.from.is_open() && left > 0 && !has_given_up();) {
+      if (!outlet_for(stream.to).has_room()) {
+        serve_on();
+        continue;
+      }
+      const std::size_t got = pass_on(stream);
+      if (got == 0) {
+        break;
+      }
+      left -= std::min(left, got);
     }
+    print(stream.to, stream.prefixer.finish());
+    stream.from.reset();
   }
+  const auto is_empty = [](const Outlet& outlet) { return outlet.is_empty(); };
+  while (!std::all_of(outlets_.begin(), outlets_.end(), is_empty) && !has_given_up()) {
+    serve_on();
+  }
+}
+
+/// Whether this process was told to stop, and nobody has read on since.
+bool Supervisor::has_given_up() {
+  if (stopped_by_ == 0) {
+    return false;
+  }
+  if (!last_words_) {
+    last_words_ = Deadline::after(options_.last_words);
+  }
+  return last_words_->passed();
 }
 
 void Supervisor::take_signals() {

@@ -3,6 +3,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "line_prefixer.hpp"
+#include "outlet.hpp"
 
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,14 +39,19 @@ struct SupervisorOptions {
   std::chrono::milliseconds stopped_end{500};
   /// After SIGTERM they are killed.
   std::chrono::milliseconds after_term{10'000};
+  /// Once this process was told to stop and all ranks have ended, output that nobody takes is lost.
+  std::chrono::milliseconds last_words{500};
 };
 
 /// Runs one process per rank, passes their output on, and lets none of them outlive it.
 ///
+/// A rank that writes more than anybody reads waits, as it would without this process; signals, the
+/// ends of ranks and what goes elsewhere do not.
+///
 /// Each rank is the leader of a process group, so that what it has started ends with it.  If this
 /// process dies, the system kills the ranks.
 ///
-/// Threading: confined(main thread), of which there must be no others: it forks.
+/// Threading: confined(main thread), with no others before all ranks are started: it forks.
 class Supervisor {
  public:
   explicit Supervisor(SupervisorOptions options) : options_(std::move(options)) {}
@@ -69,8 +76,13 @@ class Supervisor {
   Status start(const RankProgram& rank);
   [[noreturn]] void become(const RankProgram& rank, pid_t parent, int out, int err, int report);
   void serve(Deadline until);
-  void pass_on(Stream& stream);
+  std::size_t pass_on(Stream& stream);
   void print(int to, const std::string& text);
+  /// As complain in command.hpp, but without waiting for whoever reads.
+  void complain(std::string_view command, std::string_view text);
+  Outlet& outlet_for(int to) noexcept { return to == 2 ? outlets_.back() : outlets_.front(); }
+  void finish_output();
+  bool has_given_up();
   void take_signals();
   void forward(int signal, bool from_terminal);
   void reap();
@@ -87,6 +99,7 @@ class Supervisor {
   std::map<pid_t, std::size_t> alive_;
   std::set<pid_t> stopped_;  // of those alive: by SIGSTOP and the like
   std::vector<Stream> streams_;
+  std::vector<Outlet> outlets_;  // of stdout and stderr: one if both are the same
   FileDescriptor signals_;
   FileDescriptor news_;  // for ranks that still wait for one that has ended
   std::vector<Failure> batch_;
@@ -95,6 +108,7 @@ class Supervisor {
   bool ending_ = false;  // what ranks end with no longer counts
   std::optional<Deadline> next_step_;
   int next_signal_ = 0;
+  std::optional<Deadline> last_words_;
   bool at_bar_ = false;  // the terminal's line holds a progress bar
 };
 
