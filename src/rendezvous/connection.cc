@@ -40,6 +40,22 @@ void Connection::pump_out() {
   }
 }
 
+void Connection::finish_sending() noexcept {
+  static_cast<void>(::shutdown(socket_.get(), SHUT_WR));
+}
+
+void Connection::discard_input() {
+  std::array<std::byte, 16384> bytes;
+  while (!ended_) {
+    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+      end("it has taken leave");
+    } else if (got < 0 && errno == EAGAIN) {
+      return;
+    }
+  }
+}
+
 void Connection::pump_in(TimePoint now) {
   std::array<std::byte, 16384> bytes;
   while (!ended_ && !reader_.full()) {

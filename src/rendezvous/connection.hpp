@@ -32,6 +32,9 @@ class Connection {
 
   /// Takes what has arrived.
   void pump_in(TimePoint now);
+  /// Says that nothing more will be sent, and throws away what arrives.
+  void finish_sending() noexcept;
+  void discard_input();
   /// How the connection ended, once it has.
   const std::optional<std::string>& ended() const noexcept { return ended_; }
 

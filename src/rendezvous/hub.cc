@@ -381,6 +381,11 @@ void Hub::on_abort(const std::string& text) {
 
 void Hub::on_goodbye() {
   broadcast(encode(FrameKind::kBye));
+  for (auto& [key, connection] : connections_) {
+    if (guests_.contains(connection.get())) {
+      drop(*connection);
+    }
+  }
   listener_.reset();
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -14,6 +15,9 @@ namespace stretto::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// How long who leaves waits for the peers to close first.
+constexpr milliseconds kFarewell{1'000};
 
 milliseconds beat_for(milliseconds dead_after) {
   return std::clamp(dead_after / 3, milliseconds(5), milliseconds(1000));
@@ -101,8 +105,40 @@ void StarPlane::run() {
     }
     dropped_.clear();
   }
+  if (said_goodbye_) {
+    part_from_peers(Deadline::after(kFarewell));
+  }
   connections_.clear();
   keys_.clear();
+}
+
+/// A socket that is closed while something unread has come, or comes afterwards, takes back what it
+/// has sent and the peer has not received: the results of the last gather.  So the peers, who close
+/// when they read the goodbye, close first.
+void StarPlane::part_from_peers(Deadline deadline) {
+  std::unordered_map<std::uint64_t, bool> finished;
+  std::vector<pollfd> waiting;
+  do {
+    waiting.clear();
+    for (auto& [key, connection] : connections_) {
+      connection->pump_out();
+      if (!connection->wants_out() && !finished[key]) {
+        finished[key] = true;
+        connection->finish_sending();
+      }
+      connection->discard_input();
+      if (!connection->ended()) {
+        const bool wants_out = connection->wants_out();
+        waiting.push_back({connection->descriptor(),
+                           static_cast<short>(wants_out ? POLLIN | POLLOUT : POLLIN),
+                           0});
+      }
+    }
+    if (!waiting.empty()) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline.left());
+      static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())));
+    }
+  } while (!waiting.empty() && !deadline.passed());
 }
 
 bool StarPlane::serve_requests() {
@@ -119,6 +155,7 @@ bool StarPlane::serve_requests() {
   }
   if (requests.stop && requests.say_goodbye) {
     on_goodbye();
+    said_goodbye_ = true;
   }
   return !requests.stop;
 }

@@ -27,8 +27,9 @@ namespace stretto::rendezvous {
 ///
 /// Threading: the interface of ControlPlane is thread-safe; everything protected is
 ///            confined(control thread) once start has been called.
-/// Ownership: leave and the destructor end the thread and close the sockets; they wait for the
-///            thread (which never blocks) and for no peer.
+/// Ownership: leave and the destructor end the thread and close the sockets.  The destructor waits
+///            for the thread, which never blocks, and for no peer; leave for at most a second,
+///            until the peers have taken what was said.
 class StarPlane : public spi::ControlPlane {
  public:
   Rank rank() const noexcept override { return Rank{static_cast<std::uint32_t>(options_.rank)}; }
@@ -90,6 +91,7 @@ class StarPlane : public spi::ControlPlane {
 
  private:
   void run();
+  void part_from_peers(Deadline deadline);
   bool serve_requests();
   void wait_for_events();
   void serve(Connection& connection, TimePoint now);
@@ -101,6 +103,7 @@ class StarPlane : public spi::ControlPlane {
   std::vector<std::uint64_t> dropped_;
   std::unordered_map<std::uint64_t, bool> wants_out_;
   TimePoint last_turn_ = Clock::now();
+  bool said_goodbye_ = false;
   std::atomic<std::uint64_t> refused_{0};
   Mutex stop_mutex_;
   std::thread thread_ STRETTO_GUARDED_BY(stop_mutex_);
