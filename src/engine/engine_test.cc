@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stretto/engine.hpp"
 
-#include "engine/test_devices.hpp"
+#include "tests/engine_settings.hpp"
 #include "tests/threads_as_ranks.hpp"
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What leaves when: part of a chunk once its timer has run out, a gradient once its event is done;
 // and another plan once gradients come in another order.
-#include "engine/test_devices.hpp"
+#include "tests/engine_settings.hpp"
 #include "tests/threads_as_ranks.hpp"
 
 #include "stretto/engine.hpp"
