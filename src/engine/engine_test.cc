@@ -212,14 +212,15 @@ TEST_P(EngineStep, AGradientThatIsReadyTwiceEndsTheStepOnAllRanksByName) {
     EngineOptions bounded = options();
     bounded.timeout = std::chrono::seconds(20);
     auto engine = make_engine(group, bounded);
-    ASSERT_TRUE(engine->begin_step({}).is_ok());
+    // On a busy machine the others may have heard of it before they begin.
+    Status status = engine->begin_step({});
     const std::vector<float> ones(70'001, 1.0F);
     const auto* data = reinterpret_cast<const std::byte*>(ones.data());
-    Status status;
     if (index_of(group->rank()) == 1) {
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
       ASSERT_TRUE(engine->ready(ParameterId{1}, data).is_ok());
       status = engine->ready(ParameterId{1}, data);
-    } else {
+    } else if (status.is_ok()) {
       status = engine->finish_step().error();
     }
     EXPECT_NE(status.message().find("p1 was ready a second time"), std::string::npos)

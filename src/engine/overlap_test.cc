@@ -90,9 +90,11 @@ TEST_P(EngineFlush, HalfAChunkStaysUntilTheTimerRunsOut) {
     patient.timeout = std::chrono::milliseconds(200);
     auto engine = make_engine(group, patient, 2, kElements);
     const std::vector<float> ones(kElements, 1.0F);
-    ASSERT_TRUE(engine->begin_step({}).is_ok());
-    // The other rank may have given up already.
-    Status waited = engine->ready(id_of(0), bytes_of(ones));
+    // On a busy machine the other rank may have given up already.
+    Status waited = engine->begin_step({});
+    if (waited.is_ok()) {
+      waited = engine->ready(id_of(0), bytes_of(ones));
+    }
     if (waited.is_ok()) {
       waited = engine->wait_gradient(id_of(0));
     }
