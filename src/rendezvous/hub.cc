@@ -150,6 +150,10 @@ void Hub::let_in(Connection& connection, const Hello& hello, const Nonce& nonce)
   accepted.dead_after_ms = static_cast<std::uint32_t>(dead_after_.count());
   send(connection, encode(accepted));
   fault_point("rendezvous.after_hello", 0);
+  if (bad_news_ != nullptr) {
+    send(connection, bad_news_);  // who is gone is not absent, and yet the group is not complete
+    return;
+  }
   const auto missing = absent();
   if (!missing.empty()) {
     send(connection, encode(FrameKind::kHeartbeat, Notice{0, name_ranks(missing)}));
@@ -284,13 +288,20 @@ void Hub::broadcast(const SharedFrame& frame) {
   }
 }
 
+void Hub::spread(SharedFrame bad_news) {
+  broadcast(bad_news);
+  if (bad_news_ == nullptr) {
+    bad_news_ = std::move(bad_news);
+  }
+}
+
 void Hub::lose(std::size_t rank, const Status& status) {
   if (members_[rank].presence != Presence::kHere) {
     return;
   }
   members_[rank].presence = Presence::kLost;
   // The others are told before this rank's own threads, which may end the process.
-  broadcast(encode(FrameKind::kLost, Notice{rank, std::string(status.message())}));
+  spread(encode(FrameKind::kLost, Notice{rank, std::string(status.message())}));
   desk_.lost(status);
 }
 
@@ -358,9 +369,8 @@ void Hub::check_round() {
 }
 
 void Hub::break_round(const Status& status) {
-  broadcast(
-      encode(FrameKind::kBroken,
-             Notice{static_cast<std::uint64_t>(status.code()), std::string(status.message())}));
+  spread(encode(FrameKind::kBroken,
+                Notice{static_cast<std::uint64_t>(status.code()), std::string(status.message())}));
   desk_.broken(status);
 }
 

@@ -56,6 +56,8 @@ class Hub final : public StarPlane {
   void lose(std::size_t rank, const Status& status);
   void part(std::size_t rank);
   void broadcast(const SharedFrame& frame);
+  /// Tells all ranks, those too that are let in later.
+  void spread(SharedFrame bad_news);
   void tend_joining(TimePoint now);
   void stop_joining(const Status& why);
   Status late_ranks() const;
@@ -73,6 +75,7 @@ class Hub final : public StarPlane {
   bool complete_ = false;
   bool failed_ = false;
   std::string why_failed_;
+  SharedFrame bad_news_;  // the first; a rank that is let in after it hears it at once
   std::string last_refusal_;
   std::uint64_t logged_refusals_ = 0;
   GatherRound round_;

@@ -4,17 +4,8 @@
 #include "stretto/group.hpp"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 namespace stretto::rendezvous {
-
-bool readable(int descriptor, Deadline deadline) {
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left()).count() + 1;
-  pollfd entry{.fd = descriptor, .events = POLLIN, .revents = 0};
-  return ::poll(&entry, 1, static_cast<int>(left)) == 1;
-}
-
 namespace {
 
 using std::chrono::milliseconds;
