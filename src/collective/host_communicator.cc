@@ -181,7 +181,8 @@ Status HostCommunicator::wait_for(std::uint64_t number, Deadline deadline) {
       spin_until = now + kSpin;
     }
     if (may_spin_ && now < spin_until) {
-      // A peer that was woken from this core may sit behind this very loop: let it run.
+      // A peer that was woken from this core may sit behind this very loop.
+      static_cast<void>(host_->leave_shared_core(now));
       static_cast<void>(::sched_yield());
       continue;
     }

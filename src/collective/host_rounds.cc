@@ -12,6 +12,7 @@ namespace stretto::collective {
 void HostCommunicator::publish(Counter Desk::*counter, std::uint64_t value) {
   // Pairs with the load in all_reach: who sees the count sees what it counts.
   (desk(rank()).*counter).value.store(value, std::memory_order_release);
+  host_->show_core();
   for (std::size_t peer = 0; peer < ranks_; ++peer) {
     if (peer != rank()) {
       host_->wake(peer);

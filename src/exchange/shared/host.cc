@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 namespace stretto::exchange {
@@ -27,11 +29,6 @@ Status system_error(const std::string& what) {
 std::string name_of(std::size_t rank) {
   return "rank " + std::to_string(rank);
 }
-
-std::atomic<std::uint32_t>& flag_in(const Mapping& mapping) {
-  return *reinterpret_cast<std::atomic<std::uint32_t>*>(mapping.data());
-}
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace
 
@@ -72,14 +69,14 @@ Status Host::open_socket() {
 }
 
 Status Host::share_bells(Deadline deadline) {
-  auto flag = Mapping::create(sizeof(std::uint32_t), Mapping::Touch::kNow);
-  Status ready = flag ? Status() : flag.error();
-  flags_.resize(size());
-  if (flag) {
-    flags_[rank()] = std::move(*flag);
+  auto page = Mapping::create(sizeof(Signs), Mapping::Touch::kNow);
+  Status ready = page ? Status() : page.error();
+  signs_.resize(size());
+  if (page) {
+    signs_[rank()] = std::move(*page);
   }
-  const std::array<const Mapping*, 1> mine{&flags_[rank()]};
-  STRETTO_TRY_ASSIGN(auto flags, share(ready, mine, Mapping::Touch::kNow, deadline));
+  const std::array<const Mapping*, 1> mine{&signs_[rank()]};
+  STRETTO_TRY_ASSIGN(auto signs, share(ready, mine, Mapping::Touch::kNow, deadline));
   const std::array<int, 1> bell{bells_[rank()].get()};
   const std::vector<std::size_t> one_each(size(), 1);
   ++round_;
@@ -87,10 +84,10 @@ Status Host::share_bells(Deadline deadline) {
   STRETTO_TRY(agree(bells ? Status() : bells.error(), deadline));
   for (std::size_t other = 0; other < size(); ++other) {
     if (other != rank()) {
-      if (flags[other].memory.size() != 1) {
-        return {StatusCode::kCorruptWire, name_of(other) + " gave no memory for its flag"};
+      if (signs[other].memory.size() != 1 || signs[other].memory[0].size() != sizeof(Signs)) {
+        return {StatusCode::kCorruptWire, name_of(other) + " is of another version of Stretto"};
       }
-      flags_[other] = std::move(flags[other].memory[0]);
+      signs_[other] = std::move(signs[other].memory[0]);
       bells_[other] = std::move((*bells)[other][0]);
     }
   }
@@ -238,7 +235,7 @@ void Host::arm() noexcept {
   armed_ = true;
   // Both sides exchange the same flag, so one of them comes second and sees what the other did
   // before: either wake() finds the sleeper, or the sleeper's next look finds the work.
-  static_cast<void>(flag_in(flags_[rank()]).exchange(1, std::memory_order_acq_rel));
+  static_cast<void>(signs_of(rank()).sleeps.exchange(1, std::memory_order_acq_rel));
 }
 
 void Host::disarm() noexcept {
@@ -246,7 +243,7 @@ void Host::disarm() noexcept {
     return;
   }
   armed_ = false;
-  static_cast<void>(flag_in(flags_[rank()]).exchange(0, std::memory_order_acq_rel));
+  static_cast<void>(signs_of(rank()).sleeps.exchange(0, std::memory_order_acq_rel));
   // Whatever the flag says: a waker that was held up behind taking it down, while this rank woke
   // for another reason, rings now or later, and what it leaves would end every later sleep.
   std::uint64_t count = 0;
@@ -255,10 +252,49 @@ void Host::disarm() noexcept {
 
 void Host::wake(std::size_t rank) noexcept {
   // Pairs with the exchange in arm().
-  if (flag_in(flags_[rank]).exchange(0, std::memory_order_acq_rel) != 0) {
+  if (signs_of(rank).sleeps.exchange(0, std::memory_order_acq_rel) != 0) {
     const std::uint64_t one = 1;
     static_cast<void>(::write(bells_[rank].get(), &one, sizeof one));
   }
+}
+
+Host::Signs& Host::signs_of(std::size_t rank) const noexcept {
+  static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+  return *std::launder(reinterpret_cast<Signs*>(signs_[rank].data()));
+}
+
+void Host::show_core() noexcept {
+  signs_of(rank()).core.store(static_cast<std::uint32_t>(::sched_getcpu()) + 1,
+                              std::memory_order_relaxed);
+}
+
+/// Two ranks that wait for each other on one core look busy and fresh to the system, which leaves
+/// them there for a tenth of a second and more though another core is free (virtual machines: an
+/// idle core looks taken to who places a woken thread).  Together they are half as fast.
+bool Host::leave_shared_core(TimePoint now) noexcept {
+  constexpr std::chrono::milliseconds kBetweenMoves{5};
+  const auto here = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
+  bool shared = false;
+  for (std::size_t lower = 0; lower < rank() && !shared; ++lower) {
+    shared = signs_of(lower).core.load(std::memory_order_relaxed) == here;
+  }
+  cpu_set_t allowed;
+  if (!shared || now < next_move_ || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    return false;
+  }
+  next_move_ = now + kBetweenMoves;
+  cpu_set_t free = allowed;
+  for (std::size_t other = 0; other < size(); ++other) {
+    const auto core = signs_of(other).core.load(std::memory_order_relaxed);
+    if (core != 0) {
+      CPU_CLR(core - 1, &free);
+    }
+  }
+  if (CPU_COUNT(&free) == 0 || ::sched_setaffinity(0, sizeof free, &free) != 0) {
+    return false;
+  }
+  static_cast<void>(::sched_setaffinity(0, sizeof allowed, &allowed));
+  return true;
 }
 
 }  // namespace stretto::exchange

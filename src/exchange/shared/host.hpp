@@ -9,6 +9,7 @@
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,7 +70,20 @@ class Host {
   /// After publishing work for a rank: costs a system call only if it sleeps.
   void wake(std::size_t rank) noexcept;
 
+  /// This rank works on the core that it runs on now.  Costs a few nanoseconds.
+  void show_core() noexcept;
+  /// Moves the calling thread off a core on which a rank of a lower number works, if it is allowed
+  /// on one where no rank does; at most every 5 ms.  Which cores it is allowed on stays as it was.
+  /// For a rank that waits without sleeping: who sleeps is placed by the system.  Returns whether
+  /// it moved.
+  bool leave_shared_core(TimePoint now) noexcept;
+
  private:
+  /// What a rank shows to the others.
+  struct Signs {
+    alignas(64) std::atomic<std::uint32_t> sleeps{0};
+    alignas(64) std::atomic<std::uint32_t> core{0};  ///< its number + 1; 0: not yet shown
+  };
   explicit Host(spi::ControlPlane& control) : control_(control) {}
 
   Status open_socket();
@@ -77,6 +91,7 @@ class Host {
   Result<std::vector<std::vector<FileDescriptor>>> swap_descriptors(
       std::span<const int> mine, std::span<const std::size_t> expected, Deadline deadline);
   Result<bool> send_to(std::size_t rank, std::span<const int> descriptors) const;
+  Signs& signs_of(std::size_t rank) const noexcept;
   /// Success if all ranks say so, else the first one's error.
   Status agree(const Status& mine, Deadline deadline) const;
 
@@ -85,8 +100,9 @@ class Host {
   std::vector<DescriptorSocket::Address> addresses_;  ///< by rank
   std::uint32_t round_ = 0;
   std::vector<FileDescriptor> bells_;  ///< eventfds, by rank
-  std::vector<Mapping> flags_;         ///< by rank: whether it sleeps
+  std::vector<Mapping> signs_;         ///< by rank: a Signs each
   bool armed_ = false;
+  TimePoint next_move_ = TimePoint::min();
 };
 
 }  // namespace stretto::exchange

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers at the socket by which ranks of one host hand their memory over, too few descriptors,
-// and wake-ups that come late.
+// wake-ups that come late, and ranks that share a core.
 #include "exchange/shared/host.hpp"
 
 #include "base/byte_order.hpp"
@@ -20,6 +20,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -193,6 +194,60 @@ TEST(Host, ARingThatComesLateEndsOneSleepAndNoOther) {
   host.arm();
   host.disarm();
   EXPECT_FALSE(is_readable(host.descriptor()));
+}
+
+/// The cores that this thread may run on, as it was when this was made; so again afterwards.
+class Cores {
+ public:
+  Cores() { ::sched_getaffinity(0, sizeof before_, &before_); }
+  ~Cores() { restore(); }
+  void restore() const { ::sched_setaffinity(0, sizeof before_, &before_); }
+  int count() const { return CPU_COUNT(&before_); }
+  /// Runs on the first of them from here on, and only there.
+  void stay_on_first() const {
+    int first = 0;
+    while (!CPU_ISSET(first, &before_)) {
+      ++first;
+    }
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(first, &only);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof only, &only), 0);
+  }
+  bool are_as_before() const {
+    cpu_set_t now;
+    return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &before_);
+  }
+
+ private:
+  cpu_set_t before_{};
+};
+
+TEST(Host, OfTwoRanksOnACoreTheHigherMovesWhereItMay) {
+  const auto groups = Group::in_process(2);
+  const auto hosts = meet(groups);
+  Host& zero = **hosts[0];
+  Host& one = **hosts[1];
+  const Cores cores;
+  const TimePoint start = Clock::now();
+  EXPECT_FALSE(one.leave_shared_core(start)) << "nobody has shown a core";
+  cores.stay_on_first();
+  zero.show_core();
+  one.show_core();
+  EXPECT_FALSE(zero.leave_shared_core(start)) << "the lower stays";
+  EXPECT_FALSE(one.leave_shared_core(start)) << "it may run on no other";
+  const TimePoint later = start + std::chrono::milliseconds(6);
+  // Between these two lines the system may move the thread, but not at once and not every time.
+  bool moved = false;
+  for (int i = 0; i < 100 && !moved; ++i) {
+    cores.stay_on_first();
+    cores.restore();
+    moved = one.leave_shared_core(later);
+  }
+  EXPECT_EQ(moved, cores.count() > 1);
+  EXPECT_TRUE(cores.are_as_before());
+  cores.stay_on_first();
+  EXPECT_FALSE(one.leave_shared_core(later)) << "too soon again";
 }
 
 /// Lowers the limit of open files for a while.
