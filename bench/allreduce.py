@@ -33,7 +33,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=["host", "rig"])
     parser.add_argument("--stretto", default=str(ROOT / "build" / "release" / "cli" / "stretto"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=0, help="default 15 on one host, 5 on the rig")
     parser.add_argument("--ranks", type=int, default=0, help="default 2 on one host, 4 on the rig")
     parser.add_argument("--bytes", type=int, default=15_000_000, help="rig: size of the all-reduce")
     parser.add_argument("--rates", default="500mbit,137mbit,730mbit")
@@ -44,6 +44,7 @@ def arguments():
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     options.ranks = options.ranks or (2 if options.mode == "host" else 4)
+    options.rounds = options.rounds or (15 if options.mode == "host" else 5)
     if options.quick:
         options.rounds, options.rates, options.queues = 1, options.rates.split(",")[0], options.queues.split(",")[0]
     return options
