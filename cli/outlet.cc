@@ -2,11 +2,11 @@
 #include "outlet.hpp"
 
 #include "base/mutex.hpp"
+#include "base/system_error.hpp"
 
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <string_view>
 #include <thread>
@@ -79,9 +79,7 @@ Result<Outlet> Outlet::make() {
   auto state = std::make_shared<State>();
   state->less = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->less.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an eventfd: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an eventfd"));
   }
   return Outlet(std::move(state));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "supervisor.hpp"
 
+#include "base/system_error.hpp"
 #include "command.hpp"
 #include "rendezvous/launcher_news.hpp"
 #include "rendezvous/words.hpp"
@@ -29,9 +30,7 @@ struct Pipe {
 Result<Pipe> make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make a pipe: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make a pipe"));
   }
   return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
@@ -75,8 +74,7 @@ Result<int> Supervisor::run(const std::vector<RankProgram>& ranks) {
   ::sigprocmask(SIG_BLOCK, &watched, nullptr);
   signals_ = FileDescriptor(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make a signalfd: ") + std::strerror(errno));
+    return fail(system_error("cannot make a signalfd"));
   }
   for (std::size_t i = are_the_same(STDOUT_FILENO, STDERR_FILENO) ? 1 : 0; i < 2; ++i) {
     STRETTO_TRY_ASSIGN(Outlet made, Outlet::make());

@@ -9,8 +9,9 @@ import pathlib
 import re
 import sys
 
-MARKS = re.compile(r"error: |FAILED: |: Failure$|ERROR: (\w+Sanitizer|libFuzzer)|^SUMMARY: |WARNING: ThreadSanitizer|runtime error: |^FAILED|^FAIL: "
-                   r"|^Traceback |^terminate called|SIG(SEGV|ABRT|ILL|BUS)|a bug: |No tests were found")
+MARKS = re.compile(r"error: |FAILED: |: Failure$|ERROR: (\w+Sanitizer|libFuzzer)|^SUMMARY: |WARNING: ThreadSanitizer"
+                   r"|runtime error: |^FAILED|^FAIL: |^Traceback |^terminate called|SIG(SEGV|ABRT|ILL|BUS)|a bug: "
+                   r"|No tests were found")
 # "12/80 Test  #3: engine_test ........***Failed    0.52 sec"
 HEADING = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) .*\*\*\*")
 BEFORE, AFTER = 3, 20

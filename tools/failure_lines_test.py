@@ -24,7 +24,8 @@ class FailureLines(unittest.TestCase):
         for cause in ["src/engine/engine_test.cc:12: Failure", "==1==ERROR: AddressSanitizer: heap-use-after-free on 0x1",
                       "WARNING: ThreadSanitizer: data race (pid=1)", "a.cc:3:5: runtime error: shift exponent 64 is too large",
                       "src/a.cc:3:1: error: expected ';'", "FAILED: exit code 1 instead of 0: stretto run", "FAIL: test_x (__main__.X)",
-                      "==1==ERROR: LeakSanitizer: detected memory leaks", "terminate called after throwing"]:
+                      "==1==ERROR: LeakSanitizer: detected memory leaks", "terminate called after throwing",
+                      "==1== ERROR: libFuzzer: deadly signal", "SUMMARY: libFuzzer: timeout"]:
             with self.subTest(cause):
                 self.check(cause)
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/waker.hpp"
 
+#include "base/system_error.hpp"
+
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include <sys/eventfd.h>
@@ -13,9 +14,7 @@ namespace stretto {
 Result<Waker> Waker::make() {
   FileDescriptor event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!event.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an eventfd: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an eventfd"));
   }
   return Waker(std::move(event));
 }

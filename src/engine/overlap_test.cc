@@ -2,11 +2,11 @@
 // What leaves when: part of a chunk once its timer has run out, a gradient once its event is done;
 // and another plan once gradients come in another order.
 #include "tests/engine_settings.hpp"
+#include "tests/manual_event.hpp"
 #include "tests/threads_as_ranks.hpp"
 
 #include "stretto/engine.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +24,7 @@
 namespace stretto {
 namespace {
 
+using testing::ManualEvent;
 using testing::run_ranks;
 
 std::unique_ptr<Engine> make_engine(const std::shared_ptr<Group>& group,
@@ -108,22 +109,6 @@ INSTANTIATE_TEST_SUITE_P(Settings,
                          ::testing::ValuesIn(testing::settings()),
                          testing::setting_name);
 
-/// An event that is done when the test says so.
-class Told final : public spi::Event {
- public:
-  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
-  Status wait(Deadline deadline) override {
-    while (!done() && !deadline.passed()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    return done() ? Status() : Status(StatusCode::kDeadlineExceeded, "nobody told");
-  }
-  void tell() noexcept { done_.store(true, std::memory_order_release); }
-
- private:
-  std::atomic<bool> done_{false};
-};
-
 class EngineProduced : public testing::InSetting {};
 
 TEST_P(EngineProduced, AGradientIsReadWhenItsEventIsDoneAndNotBefore) {
@@ -134,12 +119,12 @@ TEST_P(EngineProduced, AGradientIsReadWhenItsEventIsDoneAndNotBefore) {
       ASSERT_TRUE(engine->begin_step({}).is_ok());
       std::vector<float> late(kElements, std::numeric_limits<float>::quiet_NaN());
       const std::vector<float> there(kElements, 2.0F);
-      Told produced;
+      ManualEvent produced;
       ASSERT_TRUE(engine->ready(id_of(1), bytes_of(late), &produced).is_ok());
       ASSERT_TRUE(engine->ready(id_of(0), bytes_of(there)).is_ok());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));  // for who would read too early
       std::fill(late.begin(), late.end(), 3.0F);
-      produced.tell();
+      produced.finish();
       const auto report = engine->finish_step();
       ASSERT_TRUE(report.has_value()) << report.error().to_string();
       EXPECT_EQ(report->non_finite, 0U);

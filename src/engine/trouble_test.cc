@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that do not go as they should: gradients that never come, queues that fill, connections
 // that break, ranks that have ended, and what the engine says of them.
+#include "tests/manual_event.hpp"
 #include "tests/threads_as_ranks.hpp"
 
 #include "stretto/engine.hpp"
@@ -20,6 +21,7 @@
 namespace stretto {
 namespace {
 
+using testing::ManualEvent;
 using testing::run_ranks;
 
 std::byte* bytes_of(std::vector<float>& values) {
@@ -78,22 +80,6 @@ TEST(EngineBuffers, ARankThatHasEndedHasNoSayInTheMean) {
     EXPECT_TRUE(with.engine->shutdown().is_ok());
   });
 }
-
-/// Done when the test says so.
-class ManualEvent final : public spi::Event {
- public:
-  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
-  Status wait(Deadline deadline) override {
-    while (!done() && !deadline.passed()) {
-      std::this_thread::yield();
-    }
-    return done() ? Status() : Status(StatusCode::kDeadlineExceeded, "the event has not come");
-  }
-  void finish() noexcept { done_.store(true, std::memory_order_release); }
-
- private:
-  std::atomic<bool> done_{false};
-};
 
 TEST(EngineWaits, AGradientWhoseEventNeverComesIsNamedAndThenLeftAlone) {
   for (const std::size_t threads : {0U, 1U}) {

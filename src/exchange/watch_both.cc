@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/watch_both.hpp"
 
-#include <cerrno>
-#include <cstring>
+#include "base/system_error.hpp"
+
 #include <string>
 
 #include <sys/epoll.h>
@@ -15,9 +15,7 @@ Result<FileDescriptor> watch_both(int first, int second) {
     epoll_event event{};
     event.events = EPOLLIN;
     if (descriptor >= 0 && ::epoll_ctl(both.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-      return fail(StatusCode::kUnavailable,
-                  std::string("cannot watch a descriptor: ") + std::strerror(errno) +
-                      "; raise the limit of open files (ulimit -n)");
+      return fail(system_error("cannot watch a descriptor"));
     }
   }
   return both;

@@ -5,6 +5,7 @@
 #include "base/byte_order.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
+#include "base/random.hpp"
 #include "device/cpu/factory.hpp"
 #include "exchange/factory.hpp"
 #include "exchange/mpi/factory.hpp"
@@ -18,7 +19,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <random>
 #include <vector>
 
 namespace stretto::registry {
@@ -27,8 +27,7 @@ namespace {
 /// A number that only this job's ranks know: rank 0 draws it.
 Result<std::uint64_t> agree_on_job(Group& group) {
   ByteWriter writer;
-  std::random_device random;
-  writer.put((std::uint64_t{random()} << 32) | random());
+  writer.put(random_number());
   STRETTO_TRY_ASSIGN(
       const auto blobs,
       group.control().all_gather(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/health_bell.hpp"
 
-#include <cerrno>
+#include "base/system_error.hpp"
+
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include <sys/eventfd.h>
@@ -13,9 +13,7 @@ namespace stretto::rendezvous {
 Result<HealthBell> HealthBell::make() {
   FileDescriptor event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!event.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an eventfd: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an eventfd"));
   }
   return HealthBell(std::move(event));
 }

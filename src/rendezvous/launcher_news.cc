@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/launcher_news.hpp"
 
+#include "base/system_error.hpp"
+
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
 #include <fcntl.h>
@@ -17,9 +17,7 @@ namespace stretto::rendezvous {
 Result<FileDescriptor> make_launcher_news() {
   FileDescriptor news(::memfd_create("stretto-run-news", MFD_ALLOW_SEALING));
   if (!news.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make a memfd: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make a memfd"));
   }
   return news;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/star_plane.hpp"
 
+#include "base/system_error.hpp"
+
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include <poll.h>
 #include <pthread.h>
@@ -32,9 +32,7 @@ Status lost_status(std::size_t rank, const std::string& how) {
 Result<StarPlane::Parts> StarPlane::make_parts() {
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an epoll descriptor: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an epoll descriptor"));
   }
   STRETTO_TRY_ASSIGN(Waker waker, Waker::make());
   STRETTO_TRY_ASSIGN(HealthBell bell, HealthBell::make());

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/system_error.hpp"
 #include "device/adversarial/factory.hpp"
 #include "device/adversarial/world.hpp"
 #include "device/cpu/factory.hpp"
 
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -96,9 +95,7 @@ class AdversarialDevice final : public spi::Device {
   Result<std::unique_ptr<spi::Stream>> make_stream() override {
     FileDescriptor wake_up(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wake_up.is_open()) {
-      return fail(StatusCode::kUnavailable,
-                  std::string("cannot make an eventfd for an adversarial stream: ") +
-                      std::strerror(errno) + "; raise the limit of open files (ulimit -n)");
+      return fail(system_error("cannot make an eventfd for an adversarial stream"));
     }
     return std::make_unique<AdversarialStream>(world_, std::move(wake_up));
   }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/threaded_stream.hpp"
 
+#include "base/system_error.hpp"
 #include "kernels/kernels.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <system_error>
 
@@ -64,9 +63,7 @@ inline void relax() noexcept {
 Result<std::unique_ptr<spi::Stream>> ThreadedStream::make(std::size_t threads) {
   FileDescriptor wake_up(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_up.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an eventfd for a CPU stream: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an eventfd for a CPU stream"));
   }
   auto stream = std::make_unique<ThreadedStream>(std::move(wake_up));
   STRETTO_TRY(stream->start(threads));

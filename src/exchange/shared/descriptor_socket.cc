@@ -2,11 +2,12 @@
 #include "exchange/shared/descriptor_socket.hpp"
 
 #include "base/log.hpp"
+#include "base/random.hpp"
+#include "base/system_error.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include <sys/socket.h>
@@ -17,18 +18,6 @@ namespace {
 
 using Note = DescriptorSocket::Note;
 static_assert(sizeof(Note) == 24);  // as it is on the wire
-
-Status system_error(const std::string& what) {
-  const int error = errno;
-  return {StatusCode::kUnavailable,
-          what + ": " + std::strerror(error) +
-              (error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "")};
-}
-
-std::uint64_t draw_number() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
 
 struct SocketAddress {
   sockaddr_un address{};
@@ -65,8 +54,8 @@ std::vector<FileDescriptor> files_of(msghdr& message) {
 
 Result<DescriptorSocket> DescriptorSocket::open(std::size_t rank) {
   DescriptorSocket made;
-  made.address_.name = "stretto-" + std::to_string(draw_number()) + "-" + std::to_string(rank);
-  made.address_.secret = {draw_number(), draw_number()};
+  made.address_.name = "stretto-" + std::to_string(random_number()) + "-" + std::to_string(rank);
+  made.address_.secret = {random_number(), random_number()};
   made.socket_ = FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const SocketAddress at = abstract_address(made.address_.name);
   if (!made.socket_.is_open() ||

@@ -2,11 +2,10 @@
 #include "exchange/shared/host.hpp"
 
 #include "base/byte_order.hpp"
+#include "base/system_error.hpp"
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -19,12 +18,6 @@ namespace stretto::exchange {
 namespace {
 
 constexpr const char* kRaiseTheLimit = "; raise the limit of open files (ulimit -n)";
-
-Status system_error(const std::string& what) {
-  const int error = errno;
-  return {StatusCode::kUnavailable,
-          what + ": " + std::strerror(error) + (error == EMFILE ? kRaiseTheLimit : "")};
-}
 
 std::string name_of(std::size_t rank) {
   return "rank " + std::to_string(rank);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/shared/mapping.hpp"
 
-#include <cerrno>
+#include "base/random.hpp"
+#include "base/system_error.hpp"
+
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 
 #include <fcntl.h>
@@ -12,21 +13,7 @@
 #include <sys/stat.h>
 
 namespace stretto::exchange {
-namespace {
-
-Status system_error(const std::string& what) {
-  const int error = errno;
-  return {StatusCode::kUnavailable,
-          what + ": " + std::strerror(error) +
-              (error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "")};
-}
-
-std::uint64_t draw_number() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   if (this != &other) {
@@ -64,7 +51,7 @@ Result<Mapping> Mapping::create(std::size_t bytes, Touch touch) {
                              " bytes of shared memory; free some, or train a smaller model"));
   }
   STRETTO_TRY(made.map(made.file_.get(), bytes, touch));
-  made.nonce_ = draw_number();
+  made.nonce_ = random_number();
   std::memcpy(made.base_, &made.nonce_, sizeof made.nonce_);
   return made;
 }

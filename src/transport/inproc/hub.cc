@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/inproc/hub.hpp"
 
-#include <cerrno>
-#include <cstring>
+#include "base/system_error.hpp"
+
 #include <string>
 
 #include <sys/eventfd.h>
@@ -13,9 +13,7 @@ namespace stretto::transport {
 Status Mailbox::open() {
   event_ = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!event_.is_open()) {
-    return Status(StatusCode::kUnavailable,
-                  std::string("transport inproc cannot make an eventfd: ") + std::strerror(errno) +
-                      "; raise the limit of open files (ulimit -n)");
+    return system_error("transport inproc cannot make an eventfd");
   }
   return Status::ok();
 }

@@ -3,6 +3,7 @@
 
 #include "base/byte_order.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/system_error.hpp"
 #include "transport/event_queue.hpp"
 #include "transport/tcp/connection.hpp"
 #include "transport/tcp/factory.hpp"
@@ -332,9 +333,7 @@ Result<std::unique_ptr<spi::Transport>> make_tcp_transport(spi::ControlPlane& co
 
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) {
-    return fail(StatusCode::kUnavailable,
-                std::string("cannot make an epoll descriptor: ") + std::strerror(errno) +
-                    "; raise the limit of open files (ulimit -n)");
+    return fail(system_error("cannot make an epoll descriptor"));
   }
   auto transport = std::make_unique<TcpTransport>(identity.rank, std::move(epoll), mesh.refused());
   STRETTO_TRY(transport->adopt(std::move(sockets), flow));
