@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/mutex.hpp"
+
 #include "stretto/spi/device.hpp"
 
 #include <atomic>
-#include <chrono>
-#include <thread>
 
 namespace stretto::testing {
 
@@ -16,15 +16,22 @@ class ManualEvent final : public spi::Event {
  public:
   bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
   Status wait(Deadline deadline) override {
+    MutexLock lock(mutex_);
     while (!done() && !deadline.passed()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      finished_.wait_until(mutex_, deadline.when());
     }
     return done() ? Status() : Status(StatusCode::kDeadlineExceeded, "the event has not come");
   }
-  void finish() noexcept { done_.store(true, std::memory_order_release); }
+  void finish() noexcept {
+    MutexLock lock(mutex_);
+    done_.store(true, std::memory_order_release);
+    finished_.notify_all();
+  }
 
  private:
-  std::atomic<bool> done_{false};
+  std::atomic<bool> done_{false};  // read without the lock
+  Mutex mutex_;
+  ConditionVariable finished_;
 };
 
 }  // namespace stretto::testing

@@ -17,6 +17,13 @@ SocketAddress loopback(std::uint16_t port) {
   return resolve("127.0.0.1", port, Deadline::after(seconds(5))).value().front();
 }
 
+/// Ends the test, and says why.
+void require(bool holds, const std::string& otherwise) {
+  if (!holds) {
+    throw std::runtime_error(otherwise);
+  }
+}
+
 }  // namespace
 
 bool readable(int descriptor, Deadline deadline) {
@@ -27,7 +34,7 @@ bool readable(int descriptor, Deadline deadline) {
 }
 
 Status wait_bad(spi::ControlPlane& plane) {
-  static_cast<void>(readable(plane.descriptor(), Deadline::after(seconds(20))));
+  require(readable(plane.descriptor(), Deadline::after(seconds(20))), "nothing was told");
   return plane.health();
 }
 
@@ -48,9 +55,7 @@ std::vector<std::shared_ptr<StarGroup>> join_all(std::size_t size, milliseconds 
     auto options = make_options(rank, size, port);
     options.dead_after = dead_after;
     auto group = StarGroup::join(options);
-    if (!group) {
-      throw std::runtime_error(group.error().to_string());  // ends the test, and says why
-    }
+    require(group.has_value(), group ? "" : group.error().to_string());
     groups[rank] = std::move(*group);
   });
   return groups;
@@ -79,7 +84,7 @@ HandMadeRank greet_by_hand(const GroupOptions& options, std::uint32_t version) {
   hello.size = static_cast<std::uint32_t>(options.size);
   hello.proof = prove_token(
       options.token, Prover::kJoiner, challenge.nonce, hello.nonce, hello.rank, hello.size);
-  static_cast<void>(made.connection->send_blocking(encode(hello), deadline));
+  require(made.connection->send_blocking(encode(hello), deadline).is_ok(), "no greeting was sent");
   made.answer = made.connection->receive_blocking(deadline).value();
   return made;
 }

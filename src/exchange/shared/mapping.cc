@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 
 namespace stretto::exchange {
-namespace {}  // namespace
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   if (this != &other) {
