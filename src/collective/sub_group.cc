@@ -139,8 +139,8 @@ SubGroup::SubGroup(std::shared_ptr<Group> parent,
                    std::unique_ptr<spi::Transport> mesh)
     : parent_(std::move(parent)),
       options_(std::move(options)),
-      mesh_(std::move(mesh)),
       peers_(in_parent.size()),
+      mesh_(std::move(mesh)),
       round_(in_parent.size()) {
   const auto whole = members_of(*parent_);
   nested_ = !whole.empty();

@@ -93,9 +93,10 @@ class SubGroup final : public Group, public spi::ControlPlane {
   bool nested_ = false;  ///< the parent is a sub-group itself
   std::atomic<bool> left_{false};
   Mutex mutex_;
-  spi::Bytes outgoing_ STRETTO_GUARDED_BY(mutex_);  ///< members may read it until the mesh goes
-  std::unique_ptr<spi::Transport> mesh_ STRETTO_GUARDED_BY(mutex_);  ///< of all the parent's ranks
+  // Members may use the memory of both until the mesh goes.
+  spi::Bytes outgoing_ STRETTO_GUARDED_BY(mutex_);
   std::vector<Member> peers_ STRETTO_GUARDED_BY(mutex_);             ///< by rank
+  std::unique_ptr<spi::Transport> mesh_ STRETTO_GUARDED_BY(mutex_);  ///< of all the parent's ranks
   rendezvous::GatherRound round_ STRETTO_GUARDED_BY(mutex_);
   std::uint64_t sequence_ STRETTO_GUARDED_BY(mutex_) = 0;
   Status broken_ STRETTO_GUARDED_BY(mutex_);  // after one failed gather ranks are out of step

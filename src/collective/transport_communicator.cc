@@ -173,9 +173,9 @@ void TransportCommunicator::keep(const Status& status) {
 
 /// Lets go of the users' memory: peers that are threads of this process would still read it.
 void TransportCommunicator::let_go() noexcept {
-  exchange_.reset();
   transport_.reset();
   messages_.reset();
+  exchange_.reset();
 }
 
 /// What was sent may still lie in this rank's socket.  Gone with it, a frame of the peer that comes

@@ -170,19 +170,20 @@ class TransportCommunicator final : public BaseCommunicator {
 
   std::string name_;
   spi::SumOrder order_ = spi::SumOrder::kRank;
+  std::vector<Peer> peers_;  ///< by rank
+  std::unique_ptr<spi::Device> device_;
+  std::unique_ptr<spi::Buffer> scratch_;  ///< all blocks of a reduce-scatter
+  std::unique_ptr<spi::Exchange> exchange_;
+  // The transports end first: until then other ranks may write to the memory of those above.
   std::unique_ptr<PlanGate> transport_;       ///< the exchange's
   std::unique_ptr<spi::Transport> messages_;  ///< for all else: an exchange wants its own
-  std::vector<Peer> peers_;                   ///< by rank
-  std::unique_ptr<spi::Device> device_;
-  std::unique_ptr<spi::Exchange> exchange_;
   bool may_spin_ = true;
 
   std::deque<Job> jobs_;  ///< the first is under way
   bool begun_ = false;
   Plan plan_;
-  std::unique_ptr<spi::Buffer> scratch_;  ///< all blocks of a reduce-scatter
-  std::size_t rounds_ = 0;                ///< of a barrier: those sent
-  std::uint64_t rounds_come_ = 0;         ///< of a barrier: bits
+  std::size_t rounds_ = 0;         ///< of a barrier: those sent
+  std::uint64_t rounds_come_ = 0;  ///< of a barrier: bits
   std::uint64_t issued_ = 0;
   std::uint64_t ended_ = 0;
   std::array<Call, 16> recent_;  ///< the latest calls, by number, for notices that come late

@@ -99,12 +99,15 @@ Status EngineImpl::commit() {
 }
 
 Status EngineImpl::build() {
-  STRETTO_TRY_ASSIGN(transport_, registry::make_transport(*group_, options_));
+  STRETTO_TRY_ASSIGN(data_.transport, registry::make_transport(*group_, options_));
   fault_point("transport.connected", index_of(group_->rank()));
-  STRETTO_TRY_ASSIGN(device_, registry::make_device(options_));
-  STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options_));
-  STRETTO_TRY_ASSIGN(contributions_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
-  STRETTO_TRY_ASSIGN(results_, exchange_->allocate_arena(*device_, layout_.arena_bytes));
+  STRETTO_TRY_ASSIGN(data_.device, registry::make_device(options_));
+  STRETTO_TRY_ASSIGN(data_.exchange,
+                     registry::make_exchange(*group_, *data_.transport, *data_.device, options_));
+  STRETTO_TRY_ASSIGN(data_.contributions,
+                     data_.exchange->allocate_arena(*data_.device, layout_.arena_bytes));
+  STRETTO_TRY_ASSIGN(data_.results,
+                     data_.exchange->allocate_arena(*data_.device, layout_.arena_bytes));
   board_ = std::make_unique<Board>(specs_.size());
   fired_ = std::vector<std::atomic<std::uint64_t>>(specs_.size());
   if (!options_.trace_file.empty()) {
@@ -122,11 +125,11 @@ Status EngineImpl::build() {
   StepperParts parts;
   parts.parameters = specs_;
   parts.layout = &layout_;
-  parts.exchange = exchange_.get();
-  parts.transport = transport_.get();
-  parts.device = device_.get();
-  parts.contributions = contributions_->data();
-  parts.results = results_->data();
+  parts.exchange = data_.exchange.get();
+  parts.transport = data_.transport.get();
+  parts.device = data_.device.get();
+  parts.contributions = data_.contributions->data();
+  parts.results = data_.results->data();
   parts.board = board_.get();
   parts.recorder = &progress_trace_;
   parts.options = options_;
@@ -136,7 +139,7 @@ Status EngineImpl::build() {
       stepper->set_plan(schedule::make_plan(layout_, {}, options_.chunk_bytes), {}, kEpoch));
   ProgressThread::Parts thread;
   thread.stepper = std::move(stepper);
-  thread.exchange = exchange_.get();
+  thread.exchange = data_.exchange.get();
   thread.control = &group_->control();
   thread.board = board_.get();
   // Each parameter once per backward pass, and next_backward waits for room for another.
@@ -153,11 +156,11 @@ std::byte* EngineImpl::place(const spi::Buffer& arena, ParameterId id) const noe
 }
 
 std::byte* EngineImpl::gradient_slot(ParameterId id) noexcept {
-  return place(*contributions_, id);
+  return place(*data_.contributions, id);
 }
 
 std::byte* EngineImpl::result(ParameterId id) noexcept {
-  return place(*results_, id);
+  return place(*data_.results, id);
 }
 
 Status EngineImpl::check_usable(const char* call) const {
@@ -420,8 +423,8 @@ Status EngineImpl::broadcast(std::span<std::byte* const> values) {
 bool EngineImpl::used_by_any(ParameterId id) const noexcept {
   const schedule::Layout::Place& footer = layout_.places[users_];
   const schedule::Layout::Bucket& bucket = layout_.buckets[index_of(footer.bucket)];
-  const auto* values =
-      reinterpret_cast<const float*>(results_->data() + bucket.first_byte) + footer.first_element;
+  const auto* values = reinterpret_cast<const float*>(data_.results->data() + bucket.first_byte) +
+                       footer.first_element;
   return values[Stepper::kFlags + index_of(id)] > 0;
 }
 
@@ -443,12 +446,12 @@ Status EngineImpl::check_replicas(std::span<const std::byte* const> values) {
 }
 
 std::string EngineImpl::describe() const {
-  if (exchange_ == nullptr) {
+  if (data_.exchange == nullptr) {
     return "not committed";
   }
-  const spi::ExchangeTraits& traits = exchange_->traits();
+  const spi::ExchangeTraits& traits = data_.exchange->traits();
   const bool native = traits.order == spi::SumOrder::kNative;
-  return traits.name + " over " + transport_->traits().name + (native ? ", order native" : "");
+  return traits.name + " over " + data_.transport->traits().name + (native ? ", order native" : "");
 }
 
 Status EngineImpl::shutdown() {
@@ -467,7 +470,7 @@ Status EngineImpl::shutdown() {
   STRETTO_TRY(group_->control().all_gather("the end", {}, Deadline::after(options_.timeout)));
   fault_point("engine.close", index_of(group_->rank()));
   progress_->stop();
-  return transport_->close(Deadline::after(std::chrono::seconds(5)));
+  return data_.transport->close(Deadline::after(std::chrono::seconds(5)));
 }
 
 void EngineImpl::write_trace() {

@@ -2,13 +2,12 @@
 #pragma once
 
 #include "engine/board.hpp"
+#include "engine/data_plane.hpp"
 #include "engine/progress_thread.hpp"
 #include "schedule/layout.hpp"
 #include "trace/recorder.hpp"
 
 #include "stretto/engine.hpp"
-#include "stretto/spi/exchange.hpp"
-#include "stretto/spi/transport.hpp"
 
 #include <atomic>
 #include <cstdio>
@@ -86,11 +85,7 @@ class EngineImpl final : public Engine {
   // Order of destruction.
   std::vector<std::atomic<std::uint64_t>>
       fired_;  ///< by parameter: step and pass of its last ready
-  std::unique_ptr<spi::Transport> transport_;
-  std::unique_ptr<spi::Device> device_;
-  std::unique_ptr<spi::Buffer> contributions_;
-  std::unique_ptr<spi::Buffer> results_;
-  std::unique_ptr<spi::Exchange> exchange_;  // ends before the memory that its work names
+  DataPlane data_;
   std::unique_ptr<Board> board_;
   trace::Recorder progress_trace_{0};
   trace::Recorder training_trace_{0};

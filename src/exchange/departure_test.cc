@@ -41,10 +41,10 @@ Kind ring_kind() {
 
 /// One rank: its end of the network, and what it has seen of one chunk.
 struct End {
-  std::unique_ptr<spi::Transport> transport;
-  std::unique_ptr<spi::Exchange> exchange;
   std::vector<float> contribution = std::vector<float>(kElements, 1.0F);
   std::vector<float> result = std::vector<float>(kElements, 0.0F);
+  std::unique_ptr<spi::Exchange> exchange;
+  std::unique_ptr<spi::Transport> transport;  // ends first
   std::size_t released = 0;
   std::size_t home = 0;
 

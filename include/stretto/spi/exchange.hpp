@@ -97,8 +97,10 @@ struct ExchangeTraits {
 /// Shapes:    contribution and result [element_count] of the chunk's dtype; no overlap.
 /// Threading: confined(progress).        Blocking: never.
 /// Ownership: `contribution` stays unchanged until kReleased, `result` is the exchange's until
-/// kResult. Errors:    the first error is sticky: every later call returns it. Numerics:  with
-/// SumOrder::kRank, products and sums in float32 in rank order, then one
+/// kResult.  The transport that an exchange stands on ends before it: until then other ranks may
+/// write to memory of the exchange, whose destructor therefore leaves the transport alone.
+/// Errors:    the first error is sticky: every later call returns it.
+/// Numerics:  with SumOrder::kRank, products and sums in float32 in rank order, then one
 ///            multiplication by float32(1 / sum of samples), then one rounding to the dtype.
 class Exchange {
  public:

@@ -93,9 +93,10 @@ struct TransportCounters {
 ///
 /// Threading: confined(progress).       Blocking: never.
 /// Ordering:  announcements of one peer arrive in posting order; messages complete in any order.
+/// Ownership: a transport that ends gives back all payloads and buffers; no peer reads or writes
+///            them any more.  So what they lie in is destroyed after it.
 /// Errors:    a lost peer is an event and makes calls that name it fail with kPeerLost; the
-/// messages
-///            of other peers go on.
+///            messages of other peers go on.
 class Transport {
  public:
   Transport() = default;

@@ -27,12 +27,12 @@
 
 namespace stretto::spi::conformance {
 
-/// One rank's exchange with what it stands on; destroyed from the exchange down.
+/// One rank's exchange with what it stands on; the transport ends first.
 struct ExchangeEnd {
   std::shared_ptr<void> group;  ///< whatever else has to live as long
   std::unique_ptr<Device> device;
-  std::unique_ptr<Transport> transport;  ///< may be null
   std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<Transport> transport;  ///< may be null
 };
 
 /// Calls a function for each rank, each on a thread of its own, and joins them.
@@ -102,7 +102,7 @@ class ExchangeWorld {
   };
 
   ExchangeWorld(std::vector<ExchangeEnd> ends, unsigned seed)
-      : ends_(std::move(ends)), ranks_(ends_.size()), random_(seed) {}
+      : ranks_(ends.size()), ends_(std::move(ends)), random_(seed) {}
 
   std::size_t size() const noexcept { return ends_.size(); }
   Exchange& exchange(std::size_t rank) { return *ends_[rank].exchange; }
@@ -344,8 +344,8 @@ class ExchangeWorld {
     }
   }
 
-  std::vector<ExchangeEnd> ends_;
   std::vector<Player> ranks_;
+  std::vector<ExchangeEnd> ends_;  // end before the memory
   std::mt19937 random_;
   std::vector<ChunkDescription> chunks_;
   std::vector<std::size_t> offsets_;      ///< bytes, by chunk
