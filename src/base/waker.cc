@@ -3,7 +3,7 @@
 
 #include "base/system_error.hpp"
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -20,10 +20,14 @@ Result<Waker> Waker::make() {
 }
 
 void Waker::finish() noexcept {
-  state_.store(kAwake, std::memory_order_relaxed);
+  if (state_.exchange(kAwake, std::memory_order_acq_rel) == kAwake) {
+    ++owed_;
+  }
   std::uint64_t count = 0;
-  // Fails with EAGAIN if nobody woke us; that is as good.
-  static_cast<void>(::read(event_.get(), &count, sizeof count));
+  // Who woke us may not have come to its write yet; then a later finish() takes it.
+  if (owed_ > 0 && ::read(event_.get(), &count, sizeof count) == sizeof count) {
+    owed_ -= std::min(owed_, count);
+  }
 }
 
 void Waker::wake() noexcept {

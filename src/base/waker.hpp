@@ -22,7 +22,9 @@ class Waker {
   static Result<Waker> make();
 
   Waker(Waker&& other) noexcept
-      : event_(std::move(other.event_)), state_(other.state_.load(std::memory_order_relaxed)) {}
+      : event_(std::move(other.event_)),
+        state_(other.state_.load(std::memory_order_relaxed)),
+        owed_(other.owed_) {}
 
   int descriptor() const noexcept { return event_.get(); }
 
@@ -52,6 +54,7 @@ class Waker {
 
   FileDescriptor event_;
   std::atomic<std::uint8_t> state_{kAwake};
+  std::uint64_t owed_ = 0;  ///< wake-ups that were written, or will be, and are not read
 };
 
 }  // namespace stretto

@@ -31,6 +31,22 @@ TEST(Waker, ANudgeWakesASleeperButNotFromANap) {
   EXPECT_EQ(::poll(&descriptor, 1, 0), 1);
 }
 
+TEST(Waker, StaysReadableNoLongerThanItsSleep) {
+  auto waker = Waker::make().value();
+  pollfd descriptor{waker.descriptor(), POLLIN, 0};
+  for (int i = 0; i < 3; ++i) {
+    waker.prepare();
+    waker.wake();
+    waker.wake();
+    EXPECT_EQ(::poll(&descriptor, 1, 0), 1);
+    waker.finish();
+    EXPECT_EQ(::poll(&descriptor, 1, 0), 0);
+    waker.prepare();
+    waker.finish();  // nobody called
+    EXPECT_EQ(::poll(&descriptor, 1, 0), 0);
+  }
+}
+
 TEST(Waker, NeverLosesAWakeUp) {
   auto waker = Waker::make().value();
   std::atomic<int> work{0};
