@@ -20,7 +20,7 @@ struct OwnerOptions {
 /// Each shard goes to its owner, which adds in rank order and sends the sum to all; small chunks go
 /// in one hop.
 ///
-/// Ownership: `transport` and `device` outlive the exchange.
+/// Ownership: `device` outlives the exchange; `transport` is used by calls, and ends first.
 /// Cost:      2 hops; 2 (P - 1) / P of the chunk's bytes sent per rank; (P - 1) times in one hop.
 Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& transport,
                                                            spi::Device& device,
@@ -33,7 +33,7 @@ struct RingOptions {
 
 /// Each rank sends to the next alone: sums go round, then results.  Adds in an order of its own.
 ///
-/// Ownership: `transport` and `device` outlive the exchange.
+/// Ownership: `device` outlives the exchange; `transport` is used by calls, and ends first.
 /// Cost:      2 (P - 1) hops; 2 (P - 1) / P of the chunk's bytes sent per rank in float32, 3 (P -
 /// 1)
 ///            / P in 16 bits.

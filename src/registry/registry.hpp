@@ -27,7 +27,7 @@ void replace_device_for_tests(DeviceFactory factory);
 /// All ranks call it together; "auto" means the same exchange on all of them.
 ///
 /// Blocking:  until all have called, or the group's time-out.
-/// Ownership: group, transport and device outlive the exchange.
+/// Ownership: group and device outlive the exchange; transport is used by calls, and ends first.
 Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
                                                      spi::Transport& transport,
                                                      spi::Device& device,
