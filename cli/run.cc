@@ -8,6 +8,7 @@
 
 #include "stretto/options.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -107,6 +108,22 @@ Result<Master> find_master(const RunOptions& options) {
   return master;
 }
 
+/// What a rank is better off with, where the user has not said otherwise.
+void add_defaults(Variables& environment) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    environment.emplace_back("OMP_NUM_THREADS", "1");  // ranks share the cores
+  }
+  // The C library gives large blocks back to the system as they are freed.  A step frees and takes
+  // the same ones as the step before, and every page of them costs a fault again.
+  const std::array variables{"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"};
+  const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
+  if (std::none_of(variables.begin(), variables.end(), is_set)) {
+    for (const char* variable : variables) {
+      environment.emplace_back(variable, "1073741824");
+    }
+  }
+}
+
 std::vector<RankProgram> plan_ranks(const RunOptions& options, const Master& master) {
   std::vector<RankProgram> plan;
   for (std::size_t local = 0; local < options.ranks; ++local) {
@@ -118,9 +135,7 @@ std::vector<RankProgram> plan_ranks(const RunOptions& options, const Master& mas
                         {"LOCAL_WORLD_SIZE", std::to_string(options.ranks)},
                         {"MASTER_ADDR", master.address},
                         {"MASTER_PORT", master.port}};
-    if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-      rank.environment.emplace_back("OMP_NUM_THREADS", "1");  // ranks share the cores
-    }
+    add_defaults(rank.environment);
     plan.push_back(std::move(rank));
   }
   return plan;
@@ -180,6 +195,8 @@ void add_run(CLI::App& app, Context& context) {
       "  stretto run -n 4 -- ./train --epochs 3\n"
       "  stretto run -n 2 --link 1gbit,1ms --schedule sequential -- ./train\n"
       "  stretto run -n 2 --nnodes 2 --node-rank 1 --master 10.0.0.1:29500 -- ./train\n"
+      "Where they are not set, ranks get OMP_NUM_THREADS=1 and MALLOC_TRIM_THRESHOLD_ and\n"
+      "MALLOC_MMAP_THRESHOLD_ of 1 GiB: they keep the memory that a step frees for the next.\n"
       "Ends with 4 if a rank was killed or lost another, else with the code of the first rank "
       "that failed.");
   command->callback([options, &context] {

@@ -38,6 +38,11 @@ def need_program(path, option):
         raise Broken(f"there is no {path}; build it, or name it with {option}")
 
 
+# Both sides keep the memory that they free, as `stretto run` has it: else the system's page faults are measured too, which
+# differ between programs by chance.
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+
+
 def run(words, timeout=300, **environment):
     """Output of a command that leaves nothing behind when it takes too long."""
     words = list(map(str, words))
@@ -157,6 +162,15 @@ def ratio(over, under, seed=1):
     drawn = sorted(draw(over) / draw(under) for _ in range(RESAMPLES))
     middle = statistics.median(over) / statistics.median(under)
     return middle, drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
+
+
+def mean_of_rounds(over, under, seed=1):
+    """Mean of the ratios of rounds, with its 95 % interval by resampling the rounds.  A machine that slows down slows
+    both sides of a round, so this is the steadier of the two, where a series is long."""
+    generator = random.Random(seed)
+    rounds = [a / b for a, b in zip(over, under, strict=True)]
+    drawn = sorted(statistics.fmean(generator.choices(rounds, k=len(rounds))) for _ in range(RESAMPLES))
+    return statistics.fmean(rounds), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES)]
 
 
 def with_interval(values):

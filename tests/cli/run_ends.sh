@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `run` gives its ranks, what it prints, and how it ends.
 . "$(dirname "$0")/common.sh"
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN OMP_NUM_THREADS
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN OMP_NUM_THREADS MALLOC_TRIM_THRESHOLD_ MALLOC_MMAP_THRESHOLD_
 
 expect_code 0 "$stretto" run -n 3 -- /bin/true
 expect_code 1 "$stretto" run -n 2 -- /bin/false
@@ -19,6 +19,13 @@ expect_code 0 "$stretto" run -n 2 --nnodes 2 --node-rank 1 --master 10.0.0.1 -- 
   sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT"'
 expect_text out '^\[0\] \|^\[2\] 2 4 0 10.0.0.1 29500$'
 expect_text out '^\[3\] 3 4 1 10.0.0.1 29500$'
+
+# Memory that a step frees stays for the next one, but for who has settings of his own.
+expect_code 0 "$stretto" run -n 1 -- sh -c 'echo "$MALLOC_TRIM_THRESHOLD_ $MALLOC_MMAP_THRESHOLD_"'
+expect_text out '^1073741824 1073741824$'
+expect_code 0 env MALLOC_TRIM_THRESHOLD_=4096 "$stretto" run -n 1 -- \
+  sh -c 'echo "$MALLOC_TRIM_THRESHOLD_ $MALLOC_MMAP_THRESHOLD_"'
+expect_text out '^4096 $'
 
 # The streams stay apart, and one rank's output is as it is.
 expect_code 0 "$stretto" run -n 1 -- sh -c 'echo result; echo problem >&2'
