@@ -29,7 +29,7 @@ stretto_public_headers(stretto_conformance INTERFACE
   spi/conformance/codec_conformance.hpp spi/conformance/device_conformance.hpp
   spi/conformance/exchange_conformance.hpp
   spi/conformance/exchange_world.hpp spi/conformance/repetition.hpp spi/conformance/transport_conformance.hpp
-  spi/conformance/transport_endpoint.hpp)
+  spi/conformance/transport_endpoint.hpp spi/conformance/transport_harness.hpp)
 
 # Static libraries need all that stands below them, so all modules go along.
 get_property(stretto_core GLOBAL PROPERTY STRETTO_MODULES)
