@@ -246,7 +246,7 @@ def published(options, figures):
             {"name": f"{what}: bytes that the links counted / reported", "value": f"{f['link_over_wire']:.3f}",
              "target": "0.95 to 1.05"},
         ]
-    return complete(entries, "bench/replay.py --write", "shaped links")
+    return complete(entries, "shaped links")
 
 
 def compare(options):

@@ -5,8 +5,9 @@
     sudo bench/train.py --program build/release/examples/fashion_mnist
 
 ResNet-18 on Fashion-MNIST: two hosts at 1 Gbit/s, one rank each, 16 pictures per rank and step, SGD with momentum, one
-thread per rank; both keep the memory that they free (`stretto run` has it so).  DDP uses the better of two bucket sizes, chosen in runs before that do not count; then five rounds of
-DDP, ours, DDP.  Both must say that they do the same work (check_same_work), and the links' counters that they did it.
+thread per rank; both keep the memory that they free (`stretto run` has it so).  DDP uses the better of two bucket sizes,
+chosen in runs before that do not count; then five rounds of DDP, ours, DDP.  Both must say that they do the same work
+(check_same_work), and the links' counters that they did it.
 
 *Not slower*: the 95 % interval of the ratio of median steps, ours / DDP, ends below 1.02.  Prints the figures, and
 writes docs/measured/train.json with --write.  Ends with 1 if ours is slower.  The hosts are removed at the end, however
@@ -89,7 +90,7 @@ def compare(options):
     verdict(figures)
     print(f"ours / DDP: {with_interval(slower)}; not slower if the interval ends below {SLOWER}")
     if options.write:
-        publish("train", complete(figures, "bench/train.py --write", "shaped links"))
+        publish("train", complete(figures, "shaped links"))
     return 1 if slower[2] >= SLOWER else 0
 
 

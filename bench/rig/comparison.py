@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -38,8 +39,7 @@ def need_program(path, option):
         raise Broken(f"there is no {path}; build it, or name it with {option}")
 
 
-# Both sides keep the memory that they free, as `stretto run` has it: else the system's page faults are measured too, which
-# differ between programs by chance.
+# Both sides keep the memory that they free, as `stretto run` has it: else the system's page faults are measured too.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 
 
@@ -187,14 +187,19 @@ def verdict(figures):
     return all(met)
 
 
-def complete(figures, command, kind):
+def command_line(words):
+    """The command that measured, without what names files of this machine."""
+    return "bench/" + re.sub(r" --(program|raw)[= ]\S+", "", " ".join([pathlib.Path(words[0]).name, *words[1:]]))
+
+
+def complete(figures, kind):
     """Figures as tools/readme_table.py wants them: each with its command, machine, commit and date."""
     def output(*words):
         return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
 
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    base = {"command": command, "machine": f"{os.cpu_count()} cores, {model}", "kind": kind,
+    base = {"command": command_line(sys.argv), "machine": f"{os.cpu_count()} cores, {model}", "kind": kind,
             "commit": output("git", "rev-parse", "--short", "HEAD"), "date": datetime.date.today().isoformat()}
     return [{"unit": "", "target": "", **figure, **base} for figure in figures]
 

@@ -84,8 +84,20 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(middle, 1.2)
         self.assertTrue(1.15 < low <= middle <= high < 1.25, (low, high))
 
+    def test_rounds_that_drift_together_agree(self):
+        mean, low, high = comparison.mean_of_rounds([110, 220, 99], [100, 200, 90])
+        for value in (mean, low, high):
+            self.assertAlmostEqual(value, 1.1)
+        with self.assertRaises(ValueError):
+            comparison.mean_of_rounds([1, 2], [1])
+
+    def test_the_command_is_said_without_files_of_this_machine(self):
+        self.assertEqual(comparison.command_line(["/a/bench/train.py", "--program", "/tmp/x", "--rounds", "7", "--raw=/tmp/y",
+                                                  "--write"]), "bench/train.py --rounds 7 --write")
+        self.assertEqual(comparison.command_line(["./allreduce.py", "rig"]), "bench/allreduce.py rig")
+
     def test_published_figures_have_the_keys_of_the_readme(self):
-        for figure in comparison.complete([{"name": "a", "value": 1}], "bench/x", "loopback"):
+        for figure in comparison.complete([{"name": "a", "value": 1}], "loopback"):
             self.assertEqual(sorted(figure), sorted(TABLE.KEYS))
 
     def test_results_are_kept_one_a_line(self):
