@@ -189,7 +189,7 @@ def verdict(figures):
 
 def command_line(words):
     """The command that measured, without what names files of this machine."""
-    return "bench/" + re.sub(r" --(program|raw)[= ]\S+", "", " ".join([pathlib.Path(words[0]).name, *words[1:]]))
+    return "bench/" + re.sub(r" --(program|stretto|raw)[= ]\S+", "", " ".join([pathlib.Path(words[0]).name, *words[1:]]))
 
 
 def complete(figures, kind):

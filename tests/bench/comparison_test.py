@@ -94,7 +94,8 @@ class Figures(unittest.TestCase):
     def test_the_command_is_said_without_files_of_this_machine(self):
         self.assertEqual(comparison.command_line(["/a/bench/train.py", "--program", "/tmp/x", "--rounds", "7", "--raw=/tmp/y",
                                                   "--write"]), "bench/train.py --rounds 7 --write")
-        self.assertEqual(comparison.command_line(["./allreduce.py", "rig"]), "bench/allreduce.py rig")
+        self.assertEqual(comparison.command_line(["./allreduce.py", "rig", "--stretto", "b/cli/stretto"]),
+                         "bench/allreduce.py rig")
 
     def test_published_figures_have_the_keys_of_the_readme(self):
         for figure in comparison.complete([{"name": "a", "value": 1}], "loopback"):
