@@ -2,6 +2,8 @@
 #include "kernels/kernels.hpp"
 
 #include "base/log.hpp"
+#include "kernels/coding.hpp"
+#include "kernels/coding_formats.hpp"
 #include "kernels/float_environment.hpp"
 #include "kernels/table.hpp"
 
@@ -67,6 +69,10 @@ const Table& table() noexcept {
 
 }  // namespace
 
+const Table& active_table() noexcept {
+  return table();
+}
+
 void zero(DType dtype, std::byte* destination, std::size_t n) noexcept {
   if (n > 0) {
     std::memset(destination, 0, n * size_of(dtype));
@@ -100,7 +106,35 @@ std::size_t count_non_finite(DType dtype, const std::byte* source, std::size_t n
   return table().count_non_finite(dtype, source, n);
 }
 
+std::size_t wire_bytes(WireFormat format, std::size_t n) noexcept {
+  return length_of_wire(format, n);
+}
+
+EncodeFacts encode(WireFormat format, const EncodeTask& task) noexcept {
+  const FloatEnvironment environment;
+  return table().coding->encode(format, task);
+}
+
+void absorb(
+    WireFormat format, const std::byte* wire, std::size_t n, float weight, float* sum) noexcept {
+  const FloatEnvironment environment;
+  table().coding->absorb(format, wire, n, weight, sum);
+}
+
+void decode(WireFormat format,
+            const std::byte* wire,
+            std::size_t n,
+            float scale,
+            DType dtype,
+            std::byte* result) noexcept {
+  const FloatEnvironment environment;
+  table().coding->decode(format, wire, n, scale, dtype, result);
+}
+
 Status validate(const spi::Operation& operation) {
+  if (operation.kind == spi::Operation::Kind::kCall && operation.call == nullptr) {
+    return {StatusCode::kInvalidArgument, "a call names no function"};
+  }
   if (operation.kind != spi::Operation::Kind::kWeightedSum) {
     return {};
   }
@@ -134,6 +168,8 @@ void run(const spi::Operation& operation) noexcept {
       const FloatEnvironment environment;
       return table().weighted_sum(operation);
     }
+    case spi::Operation::Kind::kCall:
+      return operation.call(operation.argument);
   }
 }
 

@@ -27,6 +27,9 @@ struct Operation {
     /// accumulator[i]; ends in destination[i] = round(total[i] * scale) if `finishes`, else in
     /// accumulator[i].
     kWeightedSum,
+    /// call(argument), on a thread of the host, as a whole; it neither throws nor waits.  May name
+    /// what it writes as destination.
+    kCall,
   };
   Kind kind = Kind::kZero;
   DType dtype = DType::kFloat32;
@@ -39,6 +42,8 @@ struct Operation {
   float* accumulator = nullptr;  ///< [element_count]; only for sums of more than kMaxSources
   std::array<const std::byte*, kMaxSources> source{};
   std::array<float, kMaxSources> weight{};
+  void (*call)(void* argument) = nullptr;
+  void* argument = nullptr;
 };
 
 /// A point in a stream's order of work.

@@ -30,6 +30,7 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
 std::size_t source_count(const spi::Operation& operation) {
   switch (operation.kind) {
     case spi::Operation::Kind::kZero:
+    case spi::Operation::Kind::kCall:
       return 0;
     case spi::Operation::Kind::kCopy:
     case spi::Operation::Kind::kAccumulate:
@@ -281,7 +282,8 @@ void World::run_until_done(const EventState& event, std::uint64_t ticket) {
 
 void World::poison(const spi::Operation& operation) {
   const std::size_t n = operation.element_count;
-  if (operation.kind == spi::Operation::Kind::kAccumulate || n == 0) {
+  if (operation.kind == spi::Operation::Kind::kAccumulate || operation.destination == nullptr ||
+      n == 0) {
     return;
   }
   if (operation.kind == spi::Operation::Kind::kWeightedSum && !operation.finishes) {

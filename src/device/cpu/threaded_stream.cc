@@ -39,6 +39,9 @@ Status foreign_event() {
 }
 
 std::size_t part_count(const spi::Operation& operation, std::size_t workers) {
+  if (operation.kind == spi::Operation::Kind::kCall) {
+    return 1;
+  }
   const std::size_t bytes = operation.element_count * size_of(operation.dtype);
   return std::clamp<std::size_t>(bytes / kSmallestPartBytes, 1, workers);
 }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -319,6 +320,34 @@ TEST_P(DeviceConformance, OperationsRunInPostingOrder) {
   finish(*line, *end);
   EXPECT_EQ(b[0], 46368);
   EXPECT_EQ(a[63], 75025);
+}
+
+TEST_P(DeviceConformance, ACallRunsAsAWholeInPostingOrder) {
+  const auto end = event();
+  const auto line = stream();
+  const Floats numbers = floats(64, 3);
+  struct Sum {
+    const float* begin;
+    float result;
+    int calls;
+  } sum{numbers.begin(), 0, 0};
+  Operation call;
+  call.kind = Kind::kCall;
+  call.element_count = 1 << 20;  // however large it says that it is
+  call.argument = &sum;
+  call.call = [](void* argument) {
+    auto& one = *static_cast<Sum*>(argument);
+    ++one.calls;
+    one.result = std::accumulate(one.begin, one.begin + 64, one.result);
+  };
+  post(*line, call);
+  post(*line, accumulate(numbers.data(), numbers.data(), 64));
+  post(*line, call);
+  finish(*line, *end);
+  EXPECT_EQ(sum.calls, 2);
+  EXPECT_EQ(sum.result, 64 * 3 + 64 * 6);
+  call.call = nullptr;
+  EXPECT_EQ(line->post(call).code(), StatusCode::kInvalidArgument);
 }
 
 TEST_P(DeviceConformance, LargeOperationsRunInPostingOrderToo) {
