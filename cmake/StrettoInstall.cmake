@@ -26,7 +26,9 @@ add_library(stretto_conformance INTERFACE)
 set_target_properties(stretto_conformance PROPERTIES EXPORT_NAME conformance)
 target_link_libraries(stretto_conformance INTERFACE stretto::base GTest::gtest)
 stretto_public_headers(stretto_conformance INTERFACE
-  spi/conformance/codec_conformance.hpp spi/conformance/device_conformance.hpp
+  spi/conformance/codec_conformance.hpp spi/conformance/codec_step_cases.hpp
+  spi/conformance/codec_suite.hpp spi/conformance/codec_wire_cases.hpp spi/conformance/codec_world.hpp
+  spi/conformance/device_conformance.hpp
   spi/conformance/exchange_conformance.hpp
   spi/conformance/exchange_world.hpp spi/conformance/repetition.hpp spi/conformance/transport_conformance.hpp
   spi/conformance/transport_endpoint.hpp spi/conformance/transport_harness.hpp)
