@@ -40,6 +40,8 @@ inline constexpr std::uint32_t kHalfBias = (127U - 15U) << 23U;
 inline constexpr std::uint32_t kHalfSmallestNormal = (127U - 14U) << 23U;
 /// 2^16, above the range of float16, as a float32.
 inline constexpr std::uint32_t kHalfOverflow = (127U + 16U) << 23U;
+/// The largest number that a float16 can be.
+inline constexpr float kHalfFinite = 65504.0F;
 /// 0.5: its last place is 2^-24, the spacing of float16's subnormals, so that adding it lets the
 /// adder round a small number to that spacing.
 inline constexpr std::uint32_t kHalfSubnormalRounder = (127U - 1U) << 23U;

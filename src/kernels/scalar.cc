@@ -73,7 +73,14 @@ std::size_t count_non_finite(DType dtype, const std::byte* source, std::size_t n
 }  // namespace
 
 const Table& scalar_table() noexcept {
-  static constexpr Table kTable{"scalar", cast, accumulate, weighted_sum, count_non_finite};
+  static const Table kTable{"scalar",
+                            cast,
+                            accumulate,
+                            weighted_sum,
+                            count_non_finite,
+                            &scalar_coding_table(),
+                            &scalar_low_rank_table(),
+                            &scalar_select_table()};
   return kTable;
 }
 
