@@ -15,16 +15,22 @@ std::size_t padded(std::size_t count, DType dtype) {
 
 }  // namespace
 
-Layout make_layout(std::span<const ParameterSpec> parameters, std::optional<std::size_t> alone) {
+Layout make_layout(std::span<const ParameterSpec> parameters,
+                   std::optional<std::size_t> alone,
+                   const Coding& coding) {
   Layout layout;
   layout.places.resize(parameters.size());
   layout.order.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     layout.order[i] = ParameterId{static_cast<std::uint32_t>(i)};
   }
+  const auto codec_of = [&](ParameterId id) {
+    return index_of(id) < coding.of_parameter.size() ? coding.of_parameter[index_of(id)]
+                                                     : std::uint8_t{0};
+  };
   const auto kind = [&](ParameterId id) {
     const ParameterSpec& spec = parameters[index_of(id)];
-    return std::tuple(alone == index_of(id), spec.rule, spec.dtype);
+    return std::tuple(alone == index_of(id), spec.rule, codec_of(id), spec.dtype);
   };
   std::stable_sort(layout.order.begin(), layout.order.end(), [&](ParameterId a, ParameterId b) {
     return kind(a) < kind(b);
@@ -33,7 +39,7 @@ Layout make_layout(std::span<const ParameterSpec> parameters, std::optional<std:
     const ParameterId id = layout.order[at];
     const ParameterSpec& spec = parameters[index_of(id)];
     if (at == 0 || kind(layout.order[at - 1]) != kind(id)) {
-      layout.buckets.push_back({spec.dtype, spec.rule, layout.arena_bytes, 0});
+      layout.buckets.push_back({spec.dtype, spec.rule, layout.arena_bytes, 0, codec_of(id)});
     }
     Layout::Bucket& bucket = layout.buckets.back();
     const std::size_t count = element_count(spec.shape);

@@ -42,7 +42,26 @@ void cut(const Run& run, BucketId bucket, std::size_t target, std::size_t unit, 
   piece = (piece + unit - 1) / unit * unit;
   for (std::size_t done = 0; done < run.element_count; done += piece) {
     const std::size_t count = std::min(piece, run.element_count - done);
-    plan.chunks.push_back({bucket, run.first_element + done, count, 0});
+    plan.chunks.push_back({bucket, run.first_element + done, count, 0, std::nullopt});
+  }
+}
+
+/// The chunks of a coded bucket.
+void add_groups(const Layout& layout, const Layout::Bucket& bucket, Plan& plan) {
+  for (std::size_t g = bucket.first_group; g < bucket.first_group + bucket.group_count; ++g) {
+    const Layout::Group& group = layout.groups[g];
+    plan.chunks.push_back({group.bucket, group.first_element, group.element_count, 0, g});
+  }
+}
+
+void put_group(const Layout& layout, const Layout::Group& group, ByteWriter& writer) {
+  writer.put(layout.buckets[index_of(group.bucket)].codec);
+  writer.put(group.owner);
+  for (std::size_t s = 0; s < group.segment_count; ++s) {
+    const spi::CodecSegment& segment = layout.segments[group.first_segment + s].segment;
+    writer.put(static_cast<std::uint64_t>(segment.element_count));
+    writer.put(static_cast<std::uint64_t>(segment.row_elements));
+    writer.put(segment.seed);
   }
 }
 
@@ -57,6 +76,9 @@ std::uint64_t hash_of(const Layout& layout, const Plan& plan) {
     writer.put(chunk.bucket);
     writer.put(static_cast<std::uint64_t>(chunk.first_element));
     writer.put(static_cast<std::uint64_t>(chunk.element_count));
+    if (chunk.group) {
+      put_group(layout, layout.groups[*chunk.group], writer);
+    }
   }
   return hash_bytes(writer.bytes());
 }
@@ -88,12 +110,21 @@ void set_priorities(const Layout& layout, std::span<const std::uint32_t> ready_o
 
 Plan make_plan(const Layout& layout,
                std::span<const std::uint32_t> ready_order,
-               std::size_t chunk_bytes) {
+               std::size_t chunk_bytes,
+               bool coded) {
   Plan plan;
   std::size_t at = 0;  // in layout.order
   for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
     const Layout::Bucket& bucket = layout.buckets[b];
     const auto bucket_id = BucketId{static_cast<std::uint32_t>(b)};
+    if (coded && bucket.codec != 0) {
+      add_groups(layout, bucket, plan);
+      while (at < layout.order.size() &&
+             layout.places[index_of(layout.order[at])].bucket == bucket_id) {
+        ++at;
+      }
+      continue;
+    }
     const std::size_t unit = kAlignment / size_of(bucket.dtype);
     const bool chunk_per_parameter = chunk_bytes == 0;
     const std::size_t target =

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct Plan {
     BucketId bucket{0};
     std::size_t first_element = 0;  ///< in its bucket
     std::size_t element_count = 0;
-    std::uint32_t priority = 0;  ///< smaller goes first; the position at which it is expected
+    std::uint32_t priority = 0;        ///< smaller goes first; the position at which it is expected
+    std::optional<std::size_t> group;  ///< that it is; of coded buckets
   };
   std::vector<Chunk>
       chunks;  ///< by chunk id, in memory order; together they cover every bucket once
@@ -27,7 +29,8 @@ struct Plan {
   std::uint64_t hash = 0;
 };
 
-/// Cuts every bucket into chunks of about `chunk_bytes`.
+/// Cuts every bucket into chunks of about `chunk_bytes`; a coded one into its groups, unless
+/// `coded` is false: then the plan moves every bucket's bytes as they are.
 ///
 /// `ready_order[p]` is the position at which parameter p's gradient appeared, on rank 0, in an
 /// earlier step; empty before the first.  A chunk ends where its bytes reach chunk_bytes, or at a
@@ -38,7 +41,8 @@ struct Plan {
 /// Cost: O(parameters + chunks).
 Plan make_plan(const Layout& layout,
                std::span<const std::uint32_t> ready_order,
-               std::size_t chunk_bytes);
+               std::size_t chunk_bytes,
+               bool coded = true);
 
 /// The share of parameters that appeared in another place than the plan expects, from 0 to 1: the
 /// sum of displacements over its largest possible value.
