@@ -50,7 +50,8 @@ Status TransportCommunicator::build() {
   STRETTO_TRY_ASSIGN(messages_, registry::make_transport(*group_, options));
   peers_.resize(size());
   STRETTO_TRY_ASSIGN(device_, registry::make_device(options));
-  STRETTO_TRY_ASSIGN(exchange_, registry::make_exchange(*group_, *transport_, *device_, options));
+  STRETTO_TRY_ASSIGN(exchange_,
+                     registry::make_exchange(*group_, *transport_, *device_, nullptr, options));
   name_ = exchange_->traits().name;
   order_ = exchange_->traits().order;
   return {};

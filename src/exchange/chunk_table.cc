@@ -17,9 +17,11 @@ ChunkTable ChunkTable::make(std::span<const spi::ChunkDescription> chunks,
     chunk.first_shard = table.chunk_of_.size();
     const std::size_t n = description.element_count;
     const std::size_t unit = 64 / size_of(description.dtype);
-    chunk.one_hop = n * size_of(description.dtype) <= one_hop_bytes;
+    const bool coded = description.codec != nullptr;
+    chunk.one_hop =
+        coded ? one_hop_bytes == SIZE_MAX : n * size_of(description.dtype) <= one_hop_bytes;
     chunk.shard_elements = n;
-    if (!chunk.one_hop) {
+    if (!chunk.one_hop && !coded) {
       chunk.shard_elements = ((n + ranks - 1) / ranks + unit - 1) / unit * unit;
     }
     chunk.shard_count = n == 0 ? 0 : (n + chunk.shard_elements - 1) / chunk.shard_elements;
@@ -45,6 +47,9 @@ std::size_t ChunkTable::shard_bytes(std::size_t shard) const noexcept {
 
 Rank ChunkTable::owner(std::size_t shard) const noexcept {
   const std::size_t chunk = chunk_of_[shard];
+  if (chunks_[chunk].description.codec != nullptr) {
+    return chunks_[chunk].description.owner;
+  }
   // Chunks start at different owners, so that chunks with few shards do not all burden rank 0.
   return Rank{static_cast<std::uint32_t>((shard - chunks_[chunk].first_shard + chunk) % ranks_)};
 }

@@ -27,7 +27,7 @@ class ChunkTable {
 
   /// A chunk of up to `one_hop_bytes` is one shard that goes to everyone; others are cut into as
   /// many shards as there are ranks, at multiples of 64 bytes (fewer if the chunk is too short for
-  /// that).
+  /// that).  A coded chunk is one shard, and goes to everyone only if all chunks do.
   static ChunkTable make(std::span<const spi::ChunkDescription> chunks,
                          std::size_t ranks,
                          std::size_t one_hop_bytes);

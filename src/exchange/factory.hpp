@@ -15,6 +15,10 @@ struct OwnerOptions {
   std::size_t one_hop_bytes = std::size_t{16} << 10;
   /// Room for contributions of other ranks until all are there; at least one shard is always held.
   std::size_t scratch_bytes = std::size_t{64} << 20;
+  /// Where coded chunks are encoded, reduced and decoded, on so many streams; null: on the device's
+  /// own kind of stream.  Outlives the exchange.
+  spi::Device* coding_device = nullptr;
+  std::size_t coding_streams = 1;  ///< 0 only where no chunk is coded
 };
 
 /// Each shard goes to its owner, which adds in rank order and sends the sum to all; small chunks go

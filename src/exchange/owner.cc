@@ -3,7 +3,7 @@
 
 #include "base/check.hpp"
 #include "base/fault_point.hpp"
-#include "exchange/watch_both.hpp"
+#include "exchange/watch_all.hpp"
 
 #include <algorithm>
 
@@ -13,29 +13,41 @@ Result<std::unique_ptr<spi::Exchange>> make_owner_exchange(spi::Transport& trans
                                                            spi::Device& device,
                                                            const OwnerOptions& options) {
   STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
-  FileDescriptor both;
-  if (stream->descriptor() >= 0) {
-    STRETTO_TRY_ASSIGN(both, watch_both(transport.descriptor(), stream->descriptor()));
+  std::vector<int> descriptors{transport.descriptor(), stream->descriptor()};
+  std::vector<std::unique_ptr<spi::Stream>> coding_streams;
+  spi::Device& coding_device = options.coding_device == nullptr ? device : *options.coding_device;
+  for (std::size_t i = 0; i < options.coding_streams; ++i) {
+    STRETTO_TRY_ASSIGN(auto made, coding_device.make_stream());
+    descriptors.push_back(made->descriptor());
+    coding_streams.push_back(std::move(made));
+  }
+  FileDescriptor all;
+  if (std::any_of(descriptors.begin() + 1, descriptors.end(), [](int d) { return d >= 0; })) {
+    STRETTO_TRY_ASSIGN(all, watch_all(descriptors));
   }
   return std::make_unique<OwnerExchange>(
-      transport, std::move(stream), std::move(both), device, options);
+      transport, std::move(stream), std::move(coding_streams), std::move(all), device, options);
 }
 
 OwnerExchange::OwnerExchange(spi::Transport& transport,
                              std::unique_ptr<spi::Stream> stream,
-                             FileDescriptor both,
+                             std::vector<std::unique_ptr<spi::Stream>> coding_streams,
+                             FileDescriptor all,
                              spi::Device& device,
                              const OwnerOptions& options)
     : transport_(transport),
       device_(device),
-      both_(std::move(both)),
+      all_(std::move(all)),
       options_(options),
       ranks_(transport.size()),
       lost_(transport.size(), false),
+      coder_(options.coding_device == nullptr ? device : *options.coding_device,
+             std::move(coding_streams)),
       stream_(std::move(stream)) {
   traits_.name = options.one_hop_bytes == SIZE_MAX ? "one-hop" : "owner";
   traits_.partial_chunks = true;
   traits_.any_order = true;
+  traits_.codecs = true;
 }
 
 Result<std::unique_ptr<spi::Buffer>> OwnerExchange::allocate_arena(spi::Device& device,
@@ -49,6 +61,7 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   if (!std::all_of(slots_.begin(), slots_.end(), [this](const Slot& slot) { return done(slot); })) {
     return {StatusCode::kInvalidArgument, "the plan cannot change while shards are in flight"};
   }
+  STRETTO_TRY(check_codecs(chunks));
   table_ = ChunkTable::make(chunks, ranks_, options_.one_hop_bytes);
   plan_hash_ = plan_hash;
   epoch_ = epoch;
@@ -70,11 +83,12 @@ Status OwnerExchange::configure(std::span<const spi::ChunkDescription> chunks,
   settled_[step_ & 1U] = owned_;  // the last step is over
   want_block_.clear();
   want_block_.reserve(2 * shards);
-  outgoing_ = FixedRing<Outgoing>(2 * shards * ranks_ + 1);
+  outgoing_ = FixedRing<Outgoing>(2 * shards * ranks_ * most_rounds() + 1);
   events_ = FixedRing<spi::ExchangeEvent>(4 * shards + 1);
   // Of each shard at most a part and a result, in each of two steps; few of very many at once.
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 14;
   transport_.reserve(std::min(4 * shards, kMostAtOnce));
+  STRETTO_TRY(coder_.configure(table_, ranks_, transport_.rank()));
   return allocate_scratch();
 }
 
@@ -97,7 +111,11 @@ std::size_t OwnerExchange::blocks_for(std::size_t owned) const noexcept {
 
 Status OwnerExchange::allocate_scratch() {
   // A multiple of 64 keeps every part aligned; with many ranks a float32 accumulator stands behind.
-  shard_capacity_ = (table_.largest_shard_bytes() + 63) / 64 * 64;
+  std::size_t largest = 0;
+  for (std::size_t shard = 0; shard < table_.shard_count(); ++shard) {
+    largest = std::max(largest, part_bytes(shard));
+  }
+  shard_capacity_ = (largest + 63) / 64 * 64;
   block_bytes_ = (ranks_ - 1) * shard_capacity_;
   if (ranks_ > spi::kMaxSources) {
     block_bytes_ += 2 * shard_capacity_;
@@ -155,6 +173,11 @@ Status OwnerExchange::submit_shard(const spi::ChunkSubmission& submission, std::
   slot.priority = submission.priority;
   slot.submitted = true;
   slot.released = false;
+  if (is_coded(index)) {
+    coder_.begin(index, submission);
+    begin_round(index);
+    return check_lost(index);
+  }
   if (ranks_ > 1) {
     send_parts(index);
   }
@@ -174,13 +197,32 @@ void OwnerExchange::open(std::size_t index, std::uint64_t step) {
 
 void OwnerExchange::reduce_if_complete(std::size_t index) {
   Slot& slot = slots_[index];
-  if (slot.submitted && !slot.reducing && slot.arrived == ranks_ - 1) {
+  if (!slot.submitted || slot.reducing || slot.arrived != ranks_ - 1) {
+    return;
+  }
+  if (!is_coded(index)) {
     slot.reducing = true;
     sums_.push(index);
+  } else if (slot.encoded) {
+    slot.reducing = true;
+    reduce_coded(index);
   }
 }
 
+std::uint64_t OwnerExchange::samples_of(std::size_t index, std::size_t rank) const noexcept {
+  return rank == index_of(transport_.rank()) ? slots_[index].samples : part(index, rank).samples;
+}
+
+std::uint64_t OwnerExchange::add_samples(std::size_t index) const noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    sum += samples_of(index, rank);
+  }
+  return sum;
+}
+
 Status OwnerExchange::post_waiting_sums() {
+  STRETTO_TRY(coder_.post());
   return sums_.post(
       *stream_,
       [this](std::size_t index) { return post_sum(index); },
@@ -202,10 +244,7 @@ Status OwnerExchange::post_sum(std::size_t index) {
                                                static_cast<std::size_t>(slot.block) * block_bytes_ +
                                                (ranks_ - 1) * shard_capacity_);
   }
-  slot.total_samples = slot.samples;
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    slot.total_samples += rank == own ? 0 : part(index, rank).samples;
-  }
+  slot.total_samples = add_samples(index);
   if (slot.total_samples == 0) {
     sum.kind = spi::Operation::Kind::kZero;
     return stream_->post(sum);
@@ -214,7 +253,7 @@ Status OwnerExchange::post_sum(std::size_t index) {
   sum.scale = is_mean ? static_cast<float>(1.0 / static_cast<double>(slot.total_samples)) : 1.0F;
   sum.finishes = false;
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    const std::uint64_t samples = rank == own ? slot.samples : part(index, rank).samples;
+    const std::uint64_t samples = samples_of(index, rank);
     if (samples == 0) {
       continue;  // whoever has no samples adds nothing, not even a zero
     }
@@ -235,13 +274,17 @@ void OwnerExchange::collect_sums() {
   sums_.collect(*stream_, [this](std::size_t index) { on_reduced(index); });
 }
 
-void OwnerExchange::on_reduced(std::size_t index) {
+void OwnerExchange::free_block(std::size_t index) {
   Slot& slot = slots_[index];
   settle(index);
   if (slot.block >= 0) {
     free_blocks_.push_back(slot.block);
     slot.block = -1;
   }
+}
+
+void OwnerExchange::on_reduced(std::size_t index) {
+  free_block(index);
   if (ranks_ > 1 && !table_.chunk(table_.chunk_of(index / 2)).one_hop) {
     send_results(index);
   }
@@ -273,6 +316,7 @@ void OwnerExchange::report(std::size_t index, spi::ExchangeEvent::Kind kind) {
   event.shard_count = 1;
   event.samples = slot.total_samples;
   event.last = slot.last;
+  event.coded = slot.facts;
   events_.push(event);
 }
 
@@ -293,6 +337,7 @@ Result<std::size_t> OwnerExchange::poll(std::span<spi::ExchangeEvent> events) {
       error_ = (this->*step)();
     }
     collect_sums();
+    collect_coded();
   }
   if (error_.is_ok()) {
     error_ = give_blocks();
@@ -312,7 +357,7 @@ Result<std::size_t> OwnerExchange::poll(std::span<spi::ExchangeEvent> events) {
 }
 
 TimePoint OwnerExchange::next_due() const noexcept {
-  if (!events_.empty() || sums_.has_waiting()) {
+  if (!events_.empty() || sums_.has_waiting() || coder_.has_waiting()) {
     return TimePoint::min();
   }
   return transport_.next_due();

@@ -5,6 +5,7 @@
 #include "exchange/chunk_table.hpp"
 #include "exchange/factory.hpp"
 #include "exchange/fixed_ring.hpp"
+#include "exchange/shard_coder.hpp"
 #include "exchange/stream_work.hpp"
 
 #include "stretto/spi/exchange.hpp"
@@ -32,6 +33,11 @@ namespace stretto::exchange {
 /// of step t + 1 to an owner that still waits for another result of step t.  It cannot be further
 /// ahead, for step t + 1 cannot end without this owner's own part.
 ///
+/// A coded shard: each rank encodes its part and sends the wire; q, once its own part is encoded
+/// too, decodes all, adds in the same order and encodes the mean; every rank decodes that.  Where a
+/// codec has several rounds, a shard goes this way once for each; no rank can be a round ahead of
+/// q, since it needs q's answer first.  In one hop (all-gather) nothing is encoded a second time.
+///
 /// Scratch: parts of other ranks wait in blocks of P - 1 shards.  A shard gets a whole block or
 /// none, so that one that has a block needs nothing further; shards of step t + 1 get blocks only
 /// once all shards of step t have one.  So ranks that are ahead cannot starve one that is behind.
@@ -43,7 +49,8 @@ class OwnerExchange final : public spi::Exchange {
  public:
   OwnerExchange(spi::Transport& transport,
                 std::unique_ptr<spi::Stream> stream,
-                FileDescriptor both,
+                std::vector<std::unique_ptr<spi::Stream>> coding_streams,
+                FileDescriptor all,
                 spi::Device& device,
                 const OwnerOptions& options);
 
@@ -61,7 +68,7 @@ class OwnerExchange final : public spi::Exchange {
   Result<std::size_t> poll(std::span<spi::ExchangeEvent> events) override;
   std::vector<spi::PendingShard> pending() const override;
   int descriptor() const noexcept override {
-    return both_.is_open() ? both_.get() : transport_.descriptor();
+    return all_.is_open() ? all_.get() : transport_.descriptor();
   }
   TimePoint next_due() const noexcept override;
 
@@ -70,10 +77,10 @@ class OwnerExchange final : public spi::Exchange {
   struct Part {
     enum class State : std::uint8_t { kNone, kAnnounced, kAccepted, kArrived };
     State state = State::kNone;
-    bool has_payload = false;
-    bool sending = false;  ///< and a message of this shard to that rank may still be read
+    std::uint8_t sending = 0;  ///< messages of this shard to that rank that may still be read
     spi::MessageId message{0};
     std::uint64_t samples = 0;
+    std::size_t payload_bytes = 0;
   };
 
   /// One shard in one step.
@@ -88,6 +95,7 @@ class OwnerExchange final : public spi::Exchange {
     std::uint32_t sends_left = 0;  ///< messages of this slot that may still be read
     std::int32_t block = -1;       ///< of scratch
     bool submitted = false;
+    bool encoded = false;  ///< this rank's part of a coded shard, in this round
     bool wants_block = false;
     bool settled = false;  ///< has a block, or needed none
     bool reducing = false;
@@ -95,6 +103,7 @@ class OwnerExchange final : public spi::Exchange {
     bool home = false;
     bool released = true;
     std::optional<Rank> last;
+    spi::CodedFacts facts;
   };
 
   /// A message that waits for room in the transport.
@@ -102,6 +111,7 @@ class OwnerExchange final : public spi::Exchange {
     std::uint32_t slot = 0;
     std::uint32_t peer = 0;
     spi::Stage stage = spi::Stage::kContribution;
+    unsigned round = 0;
   };
 
   std::size_t slot_index(std::size_t shard, std::uint64_t step) const noexcept {
@@ -116,6 +126,13 @@ class OwnerExchange final : public spi::Exchange {
   }
   bool reduces(std::size_t shard) const noexcept { return reduces(shard, transport_.rank()); }
   bool done(const Slot& slot) const noexcept { return !slot.submitted || slot.released; }
+  const spi::Codec* codec_of(std::size_t shard) const noexcept {
+    return table_.chunk(table_.chunk_of(shard)).description.codec;
+  }
+  bool is_coded(std::size_t index) const noexcept { return codec_of(index / 2) != nullptr; }
+  unsigned round_of(std::size_t index) const noexcept;
+  std::size_t part_bytes(std::size_t shard) const noexcept;
+  unsigned most_rounds() const noexcept;
 
   std::size_t owned_by(Rank rank) const noexcept;
   std::size_t blocks_for(std::size_t owned) const noexcept;
@@ -126,10 +143,12 @@ class OwnerExchange final : public spi::Exchange {
   void send_parts(std::size_t index);
   void send_results(std::size_t index);
   Status send_waiting();
-  spi::MessageHeader header_of(std::size_t index, spi::Stage stage) const;
+  spi::MessageHeader header_of(const Outgoing& message) const;
+  std::span<const std::byte> payload_of(const Outgoing& message) const;
 
   Status take(const spi::TransportEvent& event);
   Status check_header(const spi::TransportEvent& event, std::size_t& shard) const;
+  bool has_right_length(const spi::MessageHeader& header, std::size_t shard) const noexcept;
   Status on_announced(const spi::TransportEvent& event);
   Status on_part_announced(const spi::TransportEvent& event, std::size_t shard);
   Status on_result_announced(const spi::TransportEvent& event, std::size_t shard);
@@ -144,19 +163,32 @@ class OwnerExchange final : public spi::Exchange {
   void settle(std::size_t index);
   bool later(std::uint32_t a, std::uint32_t b) const noexcept;
   std::span<std::byte> scratch_of(std::size_t index, std::size_t rank) const;
+  std::uint64_t samples_of(std::size_t index, std::size_t rank) const noexcept;
+  std::uint64_t add_samples(std::size_t index) const noexcept;
+
+  // Of coded shards; in owner_coded.cc.
+  Status check_codecs(std::span<const spi::ChunkDescription> chunks) const;
+  void begin_round(std::size_t index);
+  void on_encoded(std::size_t index);
+  void reduce_coded(std::size_t index);
+  void decode_mean(std::size_t index);
+  void on_coded(std::size_t index, const CodedWork& work);
+  void end_round(std::size_t index);
+  void collect_coded();
   void reduce_if_complete(std::size_t index);
   Status post_waiting_sums();
   Status post_sum(std::size_t index);
   void collect_sums();
   void add_missing(std::size_t index, Part::State state, std::vector<Rank>& missing) const;
   void on_reduced(std::size_t index);
+  void free_block(std::size_t index);
   void arrive_home(std::size_t index);
   void release_if_done(std::size_t index);
   void report(std::size_t index, spi::ExchangeEvent::Kind kind);
 
   spi::Transport& transport_;
   spi::Device& device_;
-  FileDescriptor both_;  ///< watches transport and stream; closed if the stream works at once
+  FileDescriptor all_;  ///< watches transport and streams; closed if all streams work at once
   OwnerOptions options_;
   spi::ExchangeTraits traits_;
   std::size_t ranks_;
@@ -184,7 +216,8 @@ class OwnerExchange final : public spi::Exchange {
   bool any_lost_ = false;
   Status error_;
 
-  // Declared last, so that it ends first: its work names events and scratch.
+  // Declared last, so that they end first: their work names events and scratch.
+  ShardCoder coder_;
   std::unique_ptr<spi::Stream> stream_;
 };
 

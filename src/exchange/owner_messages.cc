@@ -16,26 +16,43 @@ std::string name_of(Rank rank) {
 
 }  // namespace
 
-spi::MessageHeader OwnerExchange::header_of(std::size_t index, spi::Stage stage) const {
-  const Slot& slot = slots_[index];
-  const std::size_t shard = index / 2;
+std::span<const std::byte> OwnerExchange::payload_of(const Outgoing& message) const {
+  const Slot& slot = slots_[message.slot];
+  const bool is_result = message.stage == spi::Stage::kResult;
+  if (is_coded(message.slot)) {
+    if ((is_result ? slot.total_samples : slot.samples) == 0) {
+      return {};
+    }
+    return is_result ? coder_.mean_wire(message.slot, message.round)
+                     : coder_.own_wire(message.slot, message.round);
+  }
+  const std::size_t bytes = table_.shard_bytes(message.slot / 2);
+  return is_result ? std::span<const std::byte>(slot.result, bytes)
+                   : std::span(slot.contribution, slot.samples == 0 ? 0 : bytes);
+}
+
+spi::MessageHeader OwnerExchange::header_of(const Outgoing& message) const {
+  const Slot& slot = slots_[message.slot];
+  const std::size_t shard = message.slot / 2;
   const std::size_t chunk = table_.chunk_of(shard);
   const spi::ChunkDescription& description = table_.chunk(chunk).description;
-  const bool is_result = stage == spi::Stage::kResult;
+  const bool is_result = message.stage == spi::Stage::kResult;
   spi::MessageHeader header;
   header.step = slot.step;
   header.plan_hash = plan_hash_;
   header.samples = is_result ? slot.total_samples : slot.samples;
   header.element_count = table_.shard_bytes(shard) / size_of(description.dtype);
-  header.payload_bytes = header.samples == 0 && !is_result ? 0 : table_.shard_bytes(shard);
+  header.payload_bytes = payload_of(message).size();
   header.epoch = epoch_;
   header.bucket = static_cast<std::uint32_t>(index_of(description.bucket));
   header.chunk = static_cast<std::uint32_t>(chunk);
   header.shard = static_cast<std::uint32_t>(shard - table_.chunk(chunk).first_shard);
   // A result ends a chunk and a part only begins one, so results go first among equals.
   header.priority = 2 * slot.priority + (is_result ? 0 : 1);
-  header.stage = stage;
+  header.stage = message.stage;
   header.dtype = description.dtype;
+  header.codec = description.codec == nullptr ? 0 : description.codec->traits().id;
+  header.flags = static_cast<std::uint8_t>(message.round);
   return header;
 }
 
@@ -62,23 +79,21 @@ void OwnerExchange::send_results(std::size_t index) {
   }
 }
 
-/// No shard has more than one message to the same rank.
+/// No shard has more than one message of a round to the same rank.
 void OwnerExchange::send(std::size_t index, std::uint32_t peer, spi::Stage stage) {
-  outgoing_.push({static_cast<std::uint32_t>(index), peer, stage});
+  outgoing_.push({static_cast<std::uint32_t>(index), peer, stage, round_of(index)});
   ++slots_[index].sends_left;
-  part(index, peer).sending = true;
+  ++part(index, peer).sending;
 }
 
 Status OwnerExchange::send_waiting() {
   while (!outgoing_.empty()) {
     const Outgoing& next = outgoing_.front();
-    const Slot& slot = slots_[next.slot];
-    spi::MessageHeader header = header_of(next.slot, next.stage);
-    const bool expected = next.stage == spi::Stage::kResult || has_room_[next.peer];
-    header.flags = expected ? spi::kExpected : std::uint8_t{0};
-    const std::byte* payload = next.stage == spi::Stage::kResult ? slot.result : slot.contribution;
-    const Status sent =
-        transport_.announce(Rank{next.peer}, header, {payload, header.payload_bytes}, next.slot);
+    spi::MessageHeader header = header_of(next);
+    if (next.stage == spi::Stage::kResult || has_room_[next.peer]) {
+      header.flags |= spi::kExpected;
+    }
+    const Status sent = transport_.announce(Rank{next.peer}, header, payload_of(next), next.slot);
     if (sent.code() == StatusCode::kWouldBlock) {
       return {};
     }
@@ -99,7 +114,7 @@ Status OwnerExchange::take(const spi::TransportEvent& event) {
       return on_received(event);
     case spi::TransportEvent::Kind::kSent:
       --slots_[event.token].sends_left;
-      part(event.token, index_of(event.peer)).sending = false;
+      --part(event.token, index_of(event.peer)).sending;
       release_if_done(event.token);
       return {};
     case spi::TransportEvent::Kind::kPeerLost:
@@ -123,7 +138,7 @@ bool OwnerExchange::waits_for(std::size_t index, std::size_t peer) const noexcep
   if (done(slot)) {
     return false;
   }
-  if (part(index, peer).sending) {
+  if (part(index, peer).sending > 0) {
     return true;
   }
   const std::size_t shard = index / 2;
@@ -161,11 +176,13 @@ Status OwnerExchange::check_header(const spi::TransportEvent& event, std::size_t
   }
   const ChunkTable::Chunk& chunk = table_.chunk(header.chunk);
   shard = chunk.first_shard + header.shard;
-  const std::size_t bytes = table_.shard_bytes(shard);
-  const bool empty = header.samples == 0 && header.stage != spi::Stage::kResult;
+  const spi::Codec* codec = chunk.description.codec;
+  if (header.codec != (codec == nullptr ? 0 : codec->traits().id)) {
+    return wrong("in another codec than the plan");
+  }
   if (header.dtype != chunk.description.dtype ||
-      header.element_count * size_of(header.dtype) != bytes ||
-      header.payload_bytes != (empty ? 0 : bytes)) {
+      header.element_count * size_of(header.dtype) != table_.shard_bytes(shard) ||
+      !has_right_length(header, shard)) {
     return wrong("with another type or length than the plan");
   }
   const bool from_owner = header.stage == spi::Stage::kResult;
@@ -178,6 +195,24 @@ Status OwnerExchange::check_header(const spi::TransportEvent& event, std::size_t
     return wrong("meant for another rank");
   }
   return {};
+}
+
+bool OwnerExchange::has_right_length(const spi::MessageHeader& header,
+                                     std::size_t shard) const noexcept {
+  const spi::Codec* codec = codec_of(shard);
+  const bool is_result = header.stage == spi::Stage::kResult;
+  if (header.samples == 0 && (!is_result || codec != nullptr)) {
+    return header.payload_bytes == 0;
+  }
+  if (codec == nullptr) {
+    return header.payload_bytes == table_.shard_bytes(shard);
+  }
+  const unsigned round = header.flags & ~unsigned{spi::kExpected};
+  if (round >= codec->traits().rounds) {
+    return false;
+  }
+  const std::size_t most = most_wire_bytes(table_.chunk(table_.chunk_of(shard)).description, round);
+  return codec->traits().fixed_length ? header.payload_bytes == most : header.payload_bytes <= most;
 }
 
 Status OwnerExchange::on_announced(const spi::TransportEvent& event) {
@@ -201,16 +236,18 @@ Status OwnerExchange::on_part_announced(const spi::TransportEvent& event, std::s
   }
   slot.priority = std::max(slot.priority, event.header.priority / 2);
   Part& from = part(index, index_of(event.peer));
-  if (from.state != Part::State::kNone) {
+  const unsigned round = slot.submitted ? round_of(index) : 0;
+  if (from.state != Part::State::kNone ||
+      (event.header.flags & ~unsigned{spi::kExpected}) != round) {
     return {StatusCode::kCorruptWire,
             name_of(event.peer) + " sent its part of chunk " + std::to_string(event.header.chunk) +
-                " twice in step " + std::to_string(step)};
+                " twice, or out of turn, in step " + std::to_string(step)};
   }
   from.state = Part::State::kAnnounced;
   from.message = event.message;
   from.samples = event.header.samples;
-  from.has_payload = event.header.payload_bytes > 0;
-  if (!from.has_payload) {
+  from.payload_bytes = event.header.payload_bytes;
+  if (from.payload_bytes == 0) {
     from.state = Part::State::kAccepted;
     return transport_.accept(event.peer, event.message, {});
   }
@@ -275,7 +312,7 @@ std::span<std::byte> OwnerExchange::scratch_of(std::size_t index, std::size_t ra
   const std::size_t place = rank < own ? rank : rank - 1;  // the own part needs none
   return {scratch_->data() + static_cast<std::size_t>(slots_[index].block) * block_bytes_ +
               place * shard_capacity_,
-          table_.shard_bytes(index / 2)};
+          part(index, rank).payload_bytes};
 }
 
 Status OwnerExchange::accept_part(std::size_t index, std::size_t rank) {
@@ -287,13 +324,20 @@ Status OwnerExchange::accept_part(std::size_t index, std::size_t rank) {
 
 Status OwnerExchange::on_result_announced(const spi::TransportEvent& event, std::size_t shard) {
   Slot& slot = slots_[slot_index(shard, event.header.step)];
-  if (slot.step != event.header.step || !slot.submitted || slot.home || slot.receiving) {
+  const unsigned round = event.header.flags & ~unsigned{spi::kExpected};
+  const std::size_t index = slot_index(shard, event.header.step);
+  if (slot.step != event.header.step || !slot.submitted || slot.home || slot.receiving ||
+      round != round_of(index) || (is_coded(index) && !slot.encoded)) {
     return {StatusCode::kCorruptWire,
             name_of(event.peer) + " sent a result of step " + std::to_string(event.header.step) +
                 " that nobody waits for"};
   }
   slot.receiving = true;
-  return transport_.accept(event.peer, event.message, {slot.result, event.header.payload_bytes});
+  const std::size_t bytes = event.header.payload_bytes;
+  return transport_.accept(
+      event.peer,
+      event.message,
+      is_coded(index) ? coder_.mean_room(index, bytes) : std::span(slot.result, bytes));
 }
 
 Status OwnerExchange::on_received(const spi::TransportEvent& event) {
@@ -303,7 +347,11 @@ Status OwnerExchange::on_received(const spi::TransportEvent& event) {
   Slot& slot = slots_[index];
   if (header.stage == spi::Stage::kResult) {
     slot.total_samples = header.samples;
-    arrive_home(index);
+    if (is_coded(index)) {
+      decode_mean(index);
+    } else {
+      arrive_home(index);
+    }
     return {};
   }
   fault_point("part.received", index_of(transport_.rank()));

@@ -2,7 +2,7 @@
 #include "exchange/ring.hpp"
 
 #include "base/fault_point.hpp"
-#include "exchange/watch_both.hpp"
+#include "exchange/watch_all.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@ Result<std::unique_ptr<spi::Exchange>> make_ring_exchange(spi::Transport& transp
   STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
   FileDescriptor both;
   if (stream->descriptor() >= 0) {
-    STRETTO_TRY_ASSIGN(both, watch_both(transport.descriptor(), stream->descriptor()));
+    STRETTO_TRY_ASSIGN(both, watch_all(std::array{transport.descriptor(), stream->descriptor()}));
   }
   return std::make_unique<RingExchange>(
       transport, std::move(stream), std::move(both), device, options);

@@ -168,11 +168,19 @@ Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options) {
   return device::make_cpu_device(options.reduction_threads);
 }
 
+Result<std::unique_ptr<spi::Device>> make_coding_device() {
+  if (const DeviceFactory factory = device_for_tests.load()) {
+    return factory();
+  }
+  return device::make_cpu_device(1);
+}
+
 namespace {
 
 Result<std::unique_ptr<spi::Exchange>> make_any_exchange(Group& group,
                                                          spi::Transport& transport,
                                                          spi::Device& device,
+                                                         spi::Device* coding_device,
                                                          const EngineOptions& options) {
   if (options.exchange == ExchangeKind::kRing) {
     return exchange::make_ring_exchange(transport, device, {options.scratch_bytes});
@@ -180,14 +188,18 @@ Result<std::unique_ptr<spi::Exchange>> make_any_exchange(Group& group,
   if (options.exchange == ExchangeKind::kMpi) {
     return make_mpi(group, device, options);
   }
-  STRETTO_TRY_ASSIGN(auto shared, make_shared(group, device, options));
-  if (shared != nullptr) {
-    return shared;
+  if (coding_device == nullptr || options.exchange == ExchangeKind::kShared) {
+    STRETTO_TRY_ASSIGN(auto shared, make_shared(group, device, options));
+    if (shared != nullptr) {
+      return shared;
+    }
   }
   exchange::OwnerOptions owner;
   owner.one_hop_bytes =
       options.exchange == ExchangeKind::kOneHop ? SIZE_MAX : options.one_hop_bytes;
   owner.scratch_bytes = options.scratch_bytes;
+  owner.coding_device = coding_device;
+  owner.coding_streams = coding_device == nullptr ? 0 : options.codec_threads;
   return exchange::make_owner_exchange(transport, device, owner);
 }
 
@@ -196,8 +208,15 @@ Result<std::unique_ptr<spi::Exchange>> make_any_exchange(Group& group,
 Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
                                                      spi::Transport& transport,
                                                      spi::Device& device,
+                                                     spi::Device* coding_device,
                                                      const EngineOptions& options) {
-  STRETTO_TRY_ASSIGN(auto made, make_any_exchange(group, transport, device, options));
+  STRETTO_TRY_ASSIGN(auto made,
+                     make_any_exchange(group, transport, device, coding_device, options));
+  if (coding_device != nullptr && !made->traits().codecs) {
+    return fail(StatusCode::kInvalidArgument,
+                "the exchange " + made->traits().name +
+                    " takes no codec; choose owner (or auto), or the codec none");
+  }
   if (made->traits().order == spi::SumOrder::kNative && options.order != OrderChoice::kAny) {
     return fail(StatusCode::kInvalidArgument,
                 "the exchange " + made->traits().name +

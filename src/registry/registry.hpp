@@ -24,13 +24,18 @@ Result<std::unique_ptr<spi::Device>> make_device(const EngineOptions& options);
 using DeviceFactory = Result<std::unique_ptr<spi::Device>> (*)();
 void replace_device_for_tests(DeviceFactory factory);
 
+/// Where codecs run: as the above, with a thread of its own for each stream.
+Result<std::unique_ptr<spi::Device>> make_coding_device();
+
 /// All ranks call it together; "auto" means the same exchange on all of them.
 ///
 /// Blocking:  until all have called, or the group's time-out.
-/// Ownership: group and device outlive the exchange; transport is used by calls, and ends first.
+/// Ownership: group and devices outlive the exchange; `coding_device` is null where nothing has a
+/// codec, and makes exchanges that take none an error; transport is used by calls, and ends first.
 Result<std::unique_ptr<spi::Exchange>> make_exchange(Group& group,
                                                      spi::Transport& transport,
                                                      spi::Device& device,
+                                                     spi::Device* coding_device,
                                                      const EngineOptions& options);
 
 }  // namespace stretto::registry

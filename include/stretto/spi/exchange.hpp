@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "stretto/spi/codec.hpp"
 #include "stretto/spi/device.hpp"
 #include "stretto/status.hpp"
 #include "stretto/types.hpp"
@@ -22,12 +23,56 @@ enum class Combine : std::uint8_t {
   kSum,   ///< it stays as it is
 };
 
+/// A segment of a coded chunk.
+struct CodedSegment {
+  CodecSegment segment;
+  std::size_t first_element = 0;  ///< in the chunk; behind the segment there may be padding
+  std::string_view name;          ///< of its parameter, for errors
+};
+
 /// One chunk of the agreed plan, as an exchange sees it.
+///
+/// A coded chunk is one shard, whose owner is agreed with the plan: so what the owner keeps for it
+/// stays with it whatever the plan.
+///
+/// Ownership: codec and segments are the caller's and stay until the next plan.
 struct ChunkDescription {
   BucketId bucket{0};
   DType dtype = DType::kFloat32;
   std::size_t element_count = 0;
   Combine combine = Combine::kMean;
+  const Codec* codec = nullptr;  ///< null: its bytes travel as they are; else kMean
+  std::span<const CodedSegment> segments{};
+  Rank owner{0};
+};
+
+/// What stays between the steps for a coded chunk; CodecMemory, for all of its segments.
+///
+/// Shapes: residuals [element_count] as the chunk; state and scratch by segment, one behind the
+/// other, each padded to kMemoryAlignment floats.
+struct CodedMemory {
+  static constexpr std::size_t kMemoryAlignment = 16;
+  std::uint64_t step = 0;  ///< what codecs draw their chances from; the same on all ranks
+  const float* residual = nullptr;
+  float* left = nullptr;
+  float factor = 1;
+  const float* state = nullptr;
+  float* next_state = nullptr;
+  float* scratch = nullptr;
+  const float* owner_residual = nullptr;  ///< only where this rank owns the chunk
+  float* owner_left = nullptr;
+
+  static constexpr std::size_t padded(std::size_t floats) noexcept {
+    return (floats + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
+  }
+};
+
+/// What encoding a coded chunk has cost in fidelity, on this rank.
+struct CodedFacts {
+  std::size_t refused = 0;                       ///< values that were not finite, or beyond 2^60
+  std::size_t first_refused_segment = SIZE_MAX;  ///< in which the first of them lay
+  double value_squares = 0;
+  double left_squares = 0;
 };
 
 /// One rank's part in the reduction of a chunk, or of some of its shards.
@@ -40,6 +85,7 @@ struct ChunkSubmission {
   std::byte* result = nullptr;              ///< start of the whole chunk
   std::uint64_t samples = 1;                ///< weight of this contribution; 0: this rank has none
   std::uint32_t priority = 0;
+  CodedMemory memory;  ///< of a coded chunk; the exchange's until kResult
 };
 
 /// What poll reports.
@@ -56,6 +102,7 @@ struct ExchangeEvent {
   std::uint64_t samples = 0;  ///< of all ranks together; 0 if none contributed (the result is zero)
   std::uint64_t version = 0;  ///< of a value, from exchanges that return values; else 0
   std::optional<Rank> last;   ///< whose contribution came last, where this rank knows it
+  CodedFacts coded;           ///< with the result of a coded chunk
 };
 
 /// A shard that is not yet home and the ranks whose part has not come, for error texts.
@@ -87,6 +134,7 @@ struct ExchangeTraits {
   Returns returns = Returns::kMeanGradient;
   bool partial_chunks = false;  ///< shards may be submitted one by one, in any order on each rank
   bool any_order = false;       ///< ranks may submit chunks in different orders
+  bool codecs = false;          ///< takes coded chunks
 };
 
 /// Turns every rank's chunk into what all of them need: sum(n_r g_r) / sum(n_r) over ranks r, where
@@ -96,6 +144,11 @@ struct ExchangeTraits {
 /// `shard_range` says where each lies.
 /// Shapes:    contribution and result [element_count] of the chunk's dtype; no overlap.
 /// Threading: confined(progress).        Blocking: never.
+/// A coded chunk: every rank's contribution, with its residual, is encoded; whoever reduces decodes
+/// all, its own too, sums in rank order and encodes the mean, with a residual of its own; every
+/// rank decodes that.  A rank without samples leaves its residual and state as they were; if no
+/// rank has samples, nothing is left anywhere, and what the memory's next values are stays open.
+///
 /// Ownership: `contribution` stays unchanged until kReleased, `result` is the exchange's until
 /// kResult.  The transport that an exchange stands on ends before it: until then other ranks may
 /// write to memory of the exchange, whose destructor therefore leaves the transport alone.

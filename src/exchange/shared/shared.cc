@@ -2,9 +2,10 @@
 #include "exchange/shared/shared.hpp"
 
 #include "exchange/shared/factory.hpp"
-#include "exchange/watch_both.hpp"
+#include "exchange/watch_all.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -34,7 +35,7 @@ Result<std::unique_ptr<spi::Exchange>> make_shared_exchange(spi::ControlPlane& c
   STRETTO_TRY_ASSIGN(auto stream, device.make_stream());
   FileDescriptor both;
   if (stream->descriptor() >= 0) {
-    STRETTO_TRY_ASSIGN(both, watch_both(host->descriptor(), stream->descriptor()));
+    STRETTO_TRY_ASSIGN(both, watch_all(std::array{host->descriptor(), stream->descriptor()}));
   }
   return std::make_unique<SharedExchange>(
       std::move(host), std::move(stream), std::move(both), device, options.timeout);

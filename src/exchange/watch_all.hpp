@@ -5,11 +5,13 @@
 
 #include "stretto/status.hpp"
 
+#include <span>
+
 namespace stretto::exchange {
 
-/// One descriptor that is readable when either of two is; one that is negative is left out.
+/// One descriptor that is readable when any of these is; one that is negative is left out.
 ///
 /// Errors: kUnavailable where the system has no more descriptors.
-Result<FileDescriptor> watch_both(int first, int second);
+Result<FileDescriptor> watch_all(std::span<const int> descriptors);
 
 }  // namespace stretto::exchange
