@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace stretto {
 
@@ -37,6 +38,15 @@ struct StepOptions {
   std::uint64_t samples = 1;  ///< on this rank, over all of the step's backward passes; 0 is legal
   std::uint32_t backward_passes = 1;  ///< gradients are added over these and travel in the last
   bool ended = false;                 ///< this rank has no further batches and follows the others
+  /// The optimizer's, if residuals of codecs are to be scaled when it changes; 0: they stay as they
+  /// are.
+  double learning_rate = 0;
+};
+
+/// What became of residuals that were loaded.
+struct RestoredResiduals {
+  std::vector<Rank> missing;      ///< ranks of the earlier run whose file is not there
+  std::size_t lost_segments = 0;  ///< of which the owner's residual went with them
 };
 
 /// Moves gradients while backward still runs.
@@ -110,6 +120,34 @@ class Engine {
   ///
   /// Errors: kAborted names the ranks that differ and the first parameter in which they do.
   virtual Status check_replicas(std::span<const std::byte* const> values) = 0;
+
+  /// Writes what codecs keep between the steps, for a checkpoint: a file per rank, named
+  /// PREFIX.rank-R-of-P; every rank calls it.  Between steps; after a failure too, and then as it
+  /// was before the step that failed.  Without a codec it writes nothing.
+  ///
+  /// Errors: kUnavailable (a full disk, say): what stood there before stands.
+  virtual Status save_residuals(const std::string& prefix, std::uint64_t step) = 0;
+
+  /// Reads what `world_size` ranks saved with this prefix and step; every rank calls it, after
+  /// commit and before its first step.  With as many ranks as now training goes on to the last bit.
+  /// With another number the residuals are handed round so that their sum, weighted by samples, is
+  /// what it was; those of means go to whoever owns them now.
+  ///
+  /// Errors: kInvalidArgument names the file and what in it is of another model, codec or step, and
+  ///         kUnavailable where no file is there: nothing has been changed then.
+  virtual Result<RestoredResiduals> load_residuals(const std::string& prefix,
+                                                   std::uint64_t step,
+                                                   std::size_t world_size) = 0;
+
+  /// For a step whose result the optimizer does not take (a loss scaler skips it): codecs forget
+  /// it. After finish_step and before the next begin_step, on all ranks or none.
+  virtual Status discard_residuals() = 0;
+
+  /// What encodes the gradient of a parameter, by name; "none" if its bytes travel as they are.
+  virtual std::string_view codec(ParameterId id) const = 0;
+
+  /// Whether a codec keeps the momentum (DGC): then the optimizer must not have one.
+  virtual bool codec_owns_momentum() const noexcept = 0;
 
   /// Steps begun so far; the number that errors and traces name.
   virtual std::uint64_t step() const noexcept = 0;

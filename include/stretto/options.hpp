@@ -82,6 +82,16 @@ struct EngineOptions {
   std::chrono::microseconds flush_after{500};
   /// Threads that copy and add beside the progress thread; 0: the progress thread does it.
   std::size_t reduction_threads = 0;
+  /// How gradients are encoded on the wire: "none", or a codec by name, such as "fp16", "int8",
+  /// "topk:1%" (`stretto bench codec --help` lists them).  Of gradients with at least two
+  /// dimensions and `codec_minimum` elements: biases and norms travel as they are.
+  std::string codec = "none";
+  /// PATTERN=CODEC, several with commas between them; the first whose shell pattern fits a
+  /// parameter's name decides, whatever its size: "*.bias=none,embedding.*=int8".
+  std::string codec_rules;
+  std::size_t codec_minimum = 1024;
+  /// Threads that encode, add and decode what has a codec; never the training thread.
+  std::size_t codec_threads = 1;
   /// Scratch for contributions of other ranks that came early.
   std::size_t scratch_bytes = std::size_t{64} << 20;
   /// Every so many steps ranks compare a hash of their parameters; 0: never.
@@ -91,7 +101,8 @@ struct EngineOptions {
   std::string metrics_file;                   ///< one JSON line per step; empty: none
 
   /// Fills the above from STRETTO_SCHEDULE, _EXCHANGE, _ORDER, _TRANSPORT, _LINK, _CHUNK, _TIMEOUT,
-  /// _TRACE, _METRICS, _REDUCTION_THREADS over what `base` says.
+  /// _TRACE, _METRICS, _REDUCTION_THREADS, _CODEC, _CODEC_RULES, _CODEC_MINIMUM, _CODEC_THREADS
+  /// over what `base` says.
   static Result<EngineOptions> from_environment(const EngineOptions& base);
   static Result<EngineOptions> from_environment() { return from_environment(EngineOptions{}); }
   Status validate() const;

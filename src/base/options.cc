@@ -331,6 +331,14 @@ Result<EngineOptions> EngineOptions::from_environment(const EngineOptions& base)
     options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(wait);
   }
   STRETTO_TRY(read_number({"STRETTO_REDUCTION_THREADS"}, options.reduction_threads));
+  if (auto text = variable("STRETTO_CODEC")) {
+    options.codec = *text;
+  }
+  if (auto text = variable("STRETTO_CODEC_RULES")) {
+    options.codec_rules = *text;
+  }
+  STRETTO_TRY(read_number({"STRETTO_CODEC_MINIMUM"}, options.codec_minimum));
+  STRETTO_TRY(read_number({"STRETTO_CODEC_THREADS"}, options.codec_threads));
   if (auto text = variable("STRETTO_TRACE")) {
     options.trace_file = *text;
   }
@@ -375,6 +383,11 @@ Status EngineOptions::validate() const {
   }
   if (reduction_threads > 64) {
     return {StatusCode::kInvalidArgument, "more than 64 reduction threads help nobody"};
+  }
+  if (codec_threads == 0 || codec_threads > 64) {
+    return {
+        StatusCode::kInvalidArgument,
+        "there are " + std::to_string(codec_threads) + " codec threads; it must be from 1 to 64"};
   }
   if (timeout.count() <= 0) {
     return {StatusCode::kInvalidArgument, "the time-out must be longer than zero"};

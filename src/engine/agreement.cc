@@ -20,7 +20,9 @@ struct Offer {
   std::vector<ParameterSpec> parameters;
 };
 
-Offer own_offer(std::span<const ParameterSpec> parameters, const EngineOptions& options) {
+Offer own_offer(std::span<const ParameterSpec> parameters,
+                const EngineOptions& options,
+                const std::string& codecs) {
   return {kFormat,
           std::string(kVersion),
           {{"chunk size", std::to_string(options.chunk_bytes)},
@@ -29,6 +31,10 @@ Offer own_offer(std::span<const ParameterSpec> parameters, const EngineOptions& 
            {"exchange", std::string(to_string(options.exchange))},
            {"order of sums", std::string(to_string(options.order))},
            {"schedule", std::string(to_string(options.schedule))},
+           {"codec", options.codec},
+           {"rules for codecs", options.codec_rules},
+           {"least size for a codec", std::to_string(options.codec_minimum)},
+           {"set of codecs", codecs},
            {"replica check", std::to_string(options.check_replicas_every)}},
           {parameters.begin(), parameters.end()}};
 }
@@ -142,8 +148,9 @@ Status compare(const Offer& first, const Offer& other, std::size_t rank) {
 Status agree_on_parameters(spi::ControlPlane& control,
                            std::span<const ParameterSpec> parameters,
                            const EngineOptions& options,
+                           const std::string& codecs,
                            Deadline deadline) {
-  const auto mine = encode(own_offer(parameters, options));
+  const auto mine = encode(own_offer(parameters, options, codecs));
   fault_point("agreement.begin", index_of(control.rank()));
   STRETTO_TRY_ASSIGN(const auto offers, control.all_gather("the parameters", mine, deadline));
   fault_point("agreement.gathered", index_of(control.rank()));
@@ -174,6 +181,11 @@ Result<std::vector<spi::Bytes>> gather_in_step(spi::ControlPlane& control,
 
 }  // namespace
 
+Status agree_to_change_plan(spi::ControlPlane& control, std::uint64_t step, Deadline deadline) {
+  const auto gathered = gather_in_step(control, step, "the change of plan", {}, deadline);
+  return gathered ? Status() : gathered.error();
+}
+
 Result<std::vector<std::uint32_t>> agree_on_order(spi::ControlPlane& control,
                                                   std::span<const std::uint32_t> seen,
                                                   std::uint64_t step,
@@ -187,6 +199,22 @@ Result<std::vector<std::uint32_t>> agree_on_order(spi::ControlPlane& control,
   std::vector<std::uint32_t> order(seen.size());
   std::memcpy(order.data(), blobs[0].data(), blobs[0].size());
   return order;
+}
+
+Result<std::uint64_t> agree_on_total(spi::ControlPlane& control,
+                                     std::uint64_t samples,
+                                     std::uint64_t step,
+                                     Deadline deadline) {
+  ByteWriter writer;
+  writer.put(samples);
+  STRETTO_TRY_ASSIGN(
+      const auto blobs,
+      gather_in_step(control, step, "the samples of all ranks", writer.bytes(), deadline));
+  std::uint64_t total = 0;
+  for (const spi::Bytes& blob : blobs) {
+    total += ByteReader(blob).get<std::uint64_t>();
+  }
+  return total;
 }
 
 Status agree_on_values(spi::ControlPlane& control,

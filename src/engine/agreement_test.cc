@@ -21,6 +21,7 @@ std::string error_of(const std::vector<ParameterSpec>& first,
     texts[rank] = agree_on_parameters(group->control(),
                                       rank == 0 ? first : second,
                                       rank == 0 ? EngineOptions{} : second_options,
+                                      "none",
                                       Deadline::after(std::chrono::seconds(10)))
                       .to_string();
   });
@@ -103,8 +104,9 @@ std::string error_of_forged(const ForgingPlane::Forge& forge) {
     ForgingPlane plane(
         group->control(), rank == 2 ? forge : [](spi::Bytes& /*as it is*/) {});
     const std::vector<ParameterSpec> model{{"fc.weight", {10, 20}}};
-    texts[rank] = agree_on_parameters(plane, model, {}, Deadline::after(std::chrono::seconds(10)))
-                      .to_string();
+    texts[rank] =
+        agree_on_parameters(plane, model, {}, "none", Deadline::after(std::chrono::seconds(10)))
+            .to_string();
   });
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_EQ(texts[0], texts[2]);

@@ -47,6 +47,9 @@ struct StepOutcome {
   std::uint64_t wire_bytes = 0;
   std::uint64_t samples = 0;
   std::uint64_t non_finite = 0;
+  std::uint64_t refused = 0;
+  double value_squares = 0;  ///< of what was encoded
+  double left_squares = 0;   ///< of what is left of it
   std::size_t unused = 0;
   std::size_t chunks = 0;
   double cpu_s = 0;

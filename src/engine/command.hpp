@@ -26,6 +26,7 @@ struct Command {
   std::uint32_t parameter = 0;
   std::uint64_t step = 0;
   std::uint64_t samples = 0;
+  double learning_rate = 0;             ///< kBegin: 0 if unknown
   const std::byte* gradient = nullptr;  ///< kReady: null if it lies in its slot
   spi::Event* produced = nullptr;
   TimePoint when{};

@@ -5,13 +5,17 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "engine/agreement.hpp"
+#include "engine/codec_choice.hpp"
 #include "engine/engine_impl.hpp"
+#include "engine/footer.hpp"
+#include "engine/residual_files.hpp"
 #include "registry/registry.hpp"
 #include "schedule/plan.hpp"
 #include "trace/chrome_writer.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -31,7 +35,6 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<Group> group,
 namespace engine {
 namespace {
 
-constexpr std::uint32_t kEpoch = 1;
 constexpr std::size_t kTraceSpans = std::size_t{1} << 18;
 constexpr std::uint64_t kPassBits = 16;
 constexpr auto kGrace = std::chrono::seconds(3);  // for the progress thread to say what was missing
@@ -77,14 +80,12 @@ Status EngineImpl::commit() {
   if (committed_) {
     return {StatusCode::kInvalidArgument, "commit was called twice"};
   }
-  specs_.push_back({"stretto.footer",
-                    {static_cast<std::int64_t>(Stepper::kFlags + users_)},
-                    DType::kFloat32,
-                    Rule::kRankMean});
-  layout_ = schedule::make_layout(specs_, users_);
-  options_.chunk_bytes = options_.chunk_bytes_for(layout_.arena_bytes);
-  const Deadline deadline = Deadline::after(group_->options().timeout);
-  Status agreed = agree_on_parameters(group_->control(), specs_, options_, deadline);
+  specs_.push_back(
+      {"stretto.footer",
+       {static_cast<std::int64_t>(FooterCode(group_->size()).floats(Stepper::kFlags + users_))},
+       DType::kFloat32,
+       Rule::kRankMean});
+  Status agreed = agree();
   if (agreed.is_ok()) {
     agreed = build();
   }
@@ -98,12 +99,32 @@ Status EngineImpl::commit() {
   return {};
 }
 
+Status EngineImpl::agree() {
+  STRETTO_TRY_ASSIGN(coding_, choose_codecs(specs_, options_));
+  layout_ = schedule::make_layout(specs_, users_, coding_);
+  options_.chunk_bytes = options_.chunk_bytes_for(layout_.arena_bytes);
+  schedule::make_groups(
+      layout_, specs_, coding_, group_->size(), options_.chunk_bytes / group_->size());
+  return agree_on_parameters(group_->control(),
+                             specs_,
+                             options_,
+                             codec_versions(coding_),
+                             Deadline::after(group_->options().timeout));
+}
+
 Status EngineImpl::build() {
   STRETTO_TRY_ASSIGN(data_.transport, registry::make_transport(*group_, options_));
   fault_point("transport.connected", index_of(group_->rank()));
   STRETTO_TRY_ASSIGN(data_.device, registry::make_device(options_));
-  STRETTO_TRY_ASSIGN(data_.exchange,
-                     registry::make_exchange(*group_, *data_.transport, *data_.device, options_));
+  if (has_codecs()) {
+    STRETTO_TRY_ASSIGN(data_.coding_device, registry::make_coding_device());
+    STRETTO_TRY_ASSIGN(data_.feedback,
+                       ErrorFeedback::make(layout_, coding_, *data_.coding_device, group_->rank()));
+  }
+  STRETTO_TRY_ASSIGN(
+      data_.exchange,
+      registry::make_exchange(
+          *group_, *data_.transport, *data_.device, data_.coding_device.get(), options_));
   STRETTO_TRY_ASSIGN(data_.contributions,
                      data_.exchange->allocate_arena(*data_.device, layout_.arena_bytes));
   STRETTO_TRY_ASSIGN(data_.results,
@@ -125,6 +146,8 @@ Status EngineImpl::build() {
   StepperParts parts;
   parts.parameters = specs_;
   parts.layout = &layout_;
+  parts.coding = &coding_;
+  parts.feedback = data_.feedback.get();
   parts.exchange = data_.exchange.get();
   parts.transport = data_.transport.get();
   parts.device = data_.device.get();
@@ -134,6 +157,7 @@ Status EngineImpl::build() {
   parts.recorder = &progress_trace_;
   parts.options = options_;
   parts.rank = group_->rank();
+  parts.ranks = group_->size();
   STRETTO_TRY_ASSIGN(auto stepper, Stepper::make(parts));
   STRETTO_TRY(
       stepper->set_plan(schedule::make_plan(layout_, {}, options_.chunk_bytes), {}, kEpoch));
@@ -192,11 +216,16 @@ Status EngineImpl::begin(const StepOptions& options, bool broadcast) {
   const TimePoint now = Clock::now();
   waits_.clear();
   step_began_ = step_ == 0 || broadcast ? now : last_end_;
-  if (replan_) {
-    STRETTO_TRY(replan());
+  const bool changes = has_codecs() && plan_is_coded_ == broadcast;
+  if (replan_ || changes) {
+    STRETTO_TRY(replan_ ? replan() : Status());
+    STRETTO_TRY(changes ? change_plan(!broadcast) : Status());
     const TimePoint end = Clock::now();
     waits_.add({now, end});
     training_trace_.add({trace::What::kReplan, trace::Lane::kTraining, 0, step_ + 1, now, end});
+  }
+  if (has_codecs() && !broadcast && data_.feedback->needs_total()) {
+    STRETTO_TRY(agree_on_samples(options.samples));
   }
   ++step_;
   step_options_ = options;
@@ -206,31 +235,11 @@ Status EngineImpl::begin(const StepOptions& options, bool broadcast) {
   command.kind = Command::Kind::kBegin;
   command.step = step_;
   command.samples = options.samples;
+  command.learning_rate = options.learning_rate;
   command.broadcast = broadcast;
   command.ended = options.ended;
   command.when = now;
   return progress_->push(command);
-}
-
-/// Takes rank 0's order of gradients and cuts the arena anew.  Nobody is in flight: a rank enters
-/// begin_step only when its step has ended, and the agreement ends only when all have parked.
-Status EngineImpl::replan() {
-  replan_ = false;
-  Command park;
-  park.kind = Command::Kind::kPark;
-  STRETTO_TRY(progress_->push(park));
-  STRETTO_TRY(wait_until([&] { return board_->parked.load(std::memory_order_acquire) == 1; }));
-  Stepper& stepper = progress_->stepper();
-  STRETTO_TRY_ASSIGN(
-      auto order,
-      agree_on_order(
-          group_->control(), stepper.seen_order(), step_ + 1, Deadline::after(options_.timeout)));
-  order.push_back(static_cast<std::uint32_t>(users_));  // the footer comes last
-  const auto plan = schedule::make_plan(layout_, order, options_.chunk_bytes);
-  STRETTO_TRY(stepper.set_plan(plan, order, kEpoch));
-  Command resume;
-  resume.kind = Command::Kind::kResume;
-  return progress_->push(resume);
 }
 
 Status EngineImpl::next_backward() {
@@ -296,8 +305,7 @@ Status EngineImpl::failure_at_rest() {
   return board_->failure();
 }
 
-template <typename Condition>
-Status EngineImpl::wait_until(Condition condition) {
+Status EngineImpl::wait_until(const std::function<bool()>& condition) {
   const auto over = [&] { return condition() || board_->failed.load(std::memory_order_acquire); };
   if (!board_->changed.wait(over, Deadline::after(options_.timeout))) {
     progress_->give_up();
@@ -367,6 +375,9 @@ StepReport EngineImpl::account(TimePoint end) {
   report.cpu_s = outcome.cpu_s;
   report.samples = outcome.samples;
   report.non_finite = outcome.non_finite;
+  report.refused = outcome.refused;
+  report.residual_ratio =
+      outcome.value_squares > 0 ? std::sqrt(outcome.left_squares / outcome.value_squares) : 0;
   report.unused = outcome.unused;
   report.chunks = outcome.chunks;
   report.last_rank = outcome.last_rank;
@@ -386,7 +397,7 @@ void EngineImpl::write_metrics(const StepReport& report) {
                       {"hidden_ms", report.hidden_ms},
                       {"wire_bytes", report.wire_bytes},
                       {"cpu_s", report.cpu_s},
-                      {"residual_ratio", 0.0}};
+                      {"residual_ratio", report.residual_ratio}};
   line["last_rank"] =
       report.last_rank ? nlohmann::json(index_of(*report.last_rank)) : nlohmann::json();
   const std::string text = line.dump() + "\n";
@@ -399,50 +410,25 @@ void EngineImpl::write_metrics(const StepReport& report) {
   }
 }
 
-Status EngineImpl::broadcast(std::span<std::byte* const> values) {
-  if (values.size() != users_) {
-    return {StatusCode::kInvalidArgument,
-            "broadcast needs the memory of all " + std::to_string(users_) + " parameters"};
-  }
-  STRETTO_TRY(begin(StepOptions{}, true));
-  if (index_of(group_->rank()) == 0) {
-    for (std::size_t p = 0; p < users_; ++p) {
-      STRETTO_TRY(ready(ParameterId{static_cast<std::uint32_t>(p)}, values[p], nullptr));
-    }
-  }
-  STRETTO_TRY(finish_step());
-  for (std::size_t p = 0; p < users_; ++p) {
-    const std::size_t bytes = element_count(specs_[p].shape) * size_of(specs_[p].dtype);
-    if (bytes > 0) {
-      std::memcpy(values[p], result(ParameterId{static_cast<std::uint32_t>(p)}), bytes);
-    }
-  }
-  return {};
-}
-
 bool EngineImpl::used_by_any(ParameterId id) const noexcept {
   const schedule::Layout::Place& footer = layout_.places[users_];
   const schedule::Layout::Bucket& bucket = layout_.buckets[index_of(footer.bucket)];
   const auto* values = reinterpret_cast<const float*>(data_.results->data() + bucket.first_byte) +
                        footer.first_element;
-  return values[Stepper::kFlags + index_of(id)] > 0;
+  return FooterCode(group_->size())
+             .count({values, footer.element_count}, Stepper::kFlags + index_of(id)) > 0;
 }
 
-Status EngineImpl::check_replicas(std::span<const std::byte* const> values) {
-  STRETTO_TRY(check_usable("check_replicas"));
-  if (in_step_ || values.size() != users_) {
-    return {StatusCode::kInvalidArgument,
-            "check_replicas is for between steps and needs the memory of all parameters"};
-  }
-  std::vector<std::uint64_t> hashes(users_);
-  for (std::size_t p = 0; p < users_; ++p) {
-    hashes[p] = hash_bytes({values[p], element_count(specs_[p].shape) * size_of(specs_[p].dtype)});
-  }
-  return agree_on_values(group_->control(),
-                         std::span(specs_).first(users_),
-                         hashes,
-                         step_,
-                         Deadline::after(options_.timeout));
+std::string_view EngineImpl::codec(ParameterId id) const {
+  const bool known = index_of(id) < coding_.of_parameter.size();
+  const auto& codec = coding_.codecs[known ? coding_.of_parameter[index_of(id)] : 0];
+  return codec == nullptr ? std::string_view("none") : std::string_view(codec->traits().name);
+}
+
+bool EngineImpl::codec_owns_momentum() const noexcept {
+  return std::any_of(coding_.codecs.begin(), coding_.codecs.end(), [](const auto& codec) {
+    return codec != nullptr && codec->traits().owns_momentum;
+  });
 }
 
 std::string EngineImpl::describe() const {

@@ -10,7 +10,9 @@
 #include "stretto/engine.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +27,8 @@ namespace stretto::engine {
 ///            is declared last and so ends first.
 class EngineImpl final : public Engine {
  public:
+  static constexpr std::uint32_t kEpoch = 1;  ///< of membership, which does not change so far
+
   EngineImpl(std::shared_ptr<Group> group, const EngineOptions& options)
       : group_(std::move(group)), options_(options) {}
   ~EngineImpl() override;
@@ -45,6 +49,13 @@ class EngineImpl final : public Engine {
   Result<StepReport> finish_step() override;
   bool used_by_any(ParameterId id) const noexcept override;
   Status check_replicas(std::span<const std::byte* const> values) override;
+  Status save_residuals(const std::string& prefix, std::uint64_t step) override;
+  Result<RestoredResiduals> load_residuals(const std::string& prefix,
+                                           std::uint64_t step,
+                                           std::size_t world_size) override;
+  Status discard_residuals() override;
+  std::string_view codec(ParameterId id) const override;
+  bool codec_owns_momentum() const noexcept override;
   std::uint64_t step() const noexcept override { return step_; }
   const EngineOptions& options() const noexcept override { return options_; }
   std::string describe() const override;
@@ -53,14 +64,18 @@ class EngineImpl final : public Engine {
  private:
   std::byte* place(const spi::Buffer& arena, ParameterId id) const noexcept;
   Status check_usable(const char* call) const;
+  Status agree();
   Status build();
   Status begin(const StepOptions& options, bool broadcast);
+  Status park();
   Status replan();
+  Status change_plan(bool coded);
+  Status agree_on_samples(std::uint64_t samples);
+  bool has_codecs() const noexcept { return coding_.codecs.size() > 1; }
   /// The failure, once nothing reads the user's memory any more (or after a few seconds).
   Status failure_at_rest();
   /// Waits at the board; on time-out asks the progress thread what was missing.
-  template <typename Condition>
-  Status wait_until(Condition condition);
+  Status wait_until(const std::function<bool()>& condition);
   StepReport account(TimePoint end);
   void write_metrics(const StepReport& report);
   void write_trace();
@@ -69,7 +84,10 @@ class EngineImpl final : public Engine {
   EngineOptions options_;
   std::vector<ParameterSpec> specs_;  ///< the users', then the footer
   std::size_t users_ = 0;
+  schedule::Coding coding_;
   schedule::Layout layout_;
+  std::vector<std::uint32_t> plan_order_;  ///< that the plan was made for; empty before the first
+  bool plan_is_coded_ = true;
   bool committed_ = false;
   bool in_step_ = false;
   bool closed_ = false;

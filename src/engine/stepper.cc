@@ -9,14 +9,16 @@
 namespace stretto::engine {
 
 Stepper::Stepper(const StepperParts& parts)
-    : parts_(parts), parameters_(parts.parameters.size()), footer_values_(kFlags) {
+    : parts_(parts),
+      parameters_(parts.parameters.size()),
+      footer_code_(parts.ranks),
+      footer_values_(element_count(parts.parameters.back().shape)) {
   seen_order_.resize(footer());
   expected_order_.resize(footer());
   for (std::size_t p = 0; p < footer(); ++p) {
     expected_order_[p] = static_cast<std::uint32_t>(p);
   }
   seen_order_ = expected_order_;
-  footer_values_.resize(kFlags + footer());
 }
 
 Result<std::unique_ptr<Stepper>> Stepper::make(const StepperParts& parts) {
@@ -40,6 +42,7 @@ Status Stepper::set_plan(const schedule::Plan& plan,
                          std::span<const std::uint32_t> order,
                          std::uint32_t epoch) {
   plan_ = plan;
+  is_coded_ = false;
   if (!order.empty()) {
     std::copy(order.begin(),
               order.begin() + static_cast<std::ptrdiff_t>(footer()),
@@ -48,8 +51,18 @@ Status Stepper::set_plan(const schedule::Plan& plan,
   std::vector<spi::ChunkDescription> descriptions;
   descriptions.reserve(plan.chunks.size());
   for (const schedule::Plan::Chunk& chunk : plan.chunks) {
+    if (chunk.group) {
+      is_coded_ = true;
+      descriptions.push_back(
+          schedule::describe_group(*parts_.layout, *parts_.coding, *chunk.group));
+      continue;
+    }
     const DType dtype = parts_.layout->buckets[index_of(chunk.bucket)].dtype;
-    descriptions.push_back({chunk.bucket, dtype, chunk.element_count});
+    const bool is_footer = chunk.bucket == parts_.layout->places[footer()].bucket;
+    descriptions.push_back({chunk.bucket,
+                            dtype,
+                            chunk.element_count,
+                            is_footer ? spi::Combine::kSum : spi::Combine::kMean});
   }
   STRETTO_TRY(parts_.exchange->configure(descriptions, plan.hash, epoch));
   chunks_.assign(plan.chunks.size(), ChunkState{});
@@ -170,6 +183,9 @@ void Stepper::begin(const Command& command) {
   partial_.clear();
   parts_.board->outcome = StepOutcome{};
   parts_.board->outcome.step = command.step;
+  if (is_coded_) {
+    parts_.feedback->begin_step(samples_of(Rule::kMean, false), command.learning_rate);
+  }
   counters_at_begin_ = parts_.transport->counters();
   cpu_at_begin_ = thread_cpu_seconds();
   for (std::size_t s = 0; s < shards_.size(); ++s) {

@@ -3,6 +3,8 @@
 
 #include "engine/board.hpp"
 #include "engine/command.hpp"
+#include "engine/error_feedback.hpp"
+#include "engine/footer.hpp"
 #include "schedule/plan.hpp"
 #include "trace/recorder.hpp"
 
@@ -25,6 +27,8 @@ namespace stretto::engine {
 struct StepperParts {
   std::span<const ParameterSpec> parameters;  ///< the last one is the footer
   const schedule::Layout* layout = nullptr;
+  const schedule::Coding* coding = nullptr;
+  ErrorFeedback* feedback = nullptr;  ///< null where nothing has a codec
   spi::Exchange* exchange = nullptr;
   const spi::Transport* transport = nullptr;  ///< for its counters
   spi::Device* device = nullptr;
@@ -34,6 +38,7 @@ struct StepperParts {
   trace::Recorder* recorder = nullptr;
   EngineOptions options;
   Rank rank{0};
+  std::size_t ranks = 1;
 };
 
 /// The state of a step: counts gradients down to chunks, launches chunks, counts results up to
@@ -46,7 +51,7 @@ struct StepperParts {
 /// Threading: confined(progress).
 class Stepper {
  public:
-  /// The elements of the footer before the one per parameter.
+  /// The flags of the footer before the one per parameter.
   static constexpr std::size_t kEnded = 0;
   static constexpr std::size_t kReplan = 1;
   static constexpr std::size_t kFlags = 2;
@@ -141,6 +146,7 @@ class Stepper {
   Status flush(TimePoint now);
   Result<bool> collect_results(TimePoint now);
   void shard_home(const spi::ExchangeEvent& event, TimePoint now);
+  void account(const spi::CodedFacts& facts, std::size_t chunk);
   void end_if_done(TimePoint now);
   std::string first_parameters(std::size_t chunk, std::size_t shard) const;
   std::uint64_t samples_of(Rule rule, bool is_footer) const noexcept;
@@ -156,8 +162,10 @@ class Stepper {
   std::vector<Piece> pieces_;           ///< of all parameters
   std::vector<std::uint32_t> copying_;  ///< pieces on their way into the arena, in order
   std::size_t copying_first_ = 0;
+  FooterCode footer_code_;
   std::vector<float> footer_values_;
   schedule::Plan plan_;
+  bool is_coded_ = false;  ///< the plan has chunks with a codec
   std::vector<std::uint32_t> expected_order_;
   std::vector<std::uint32_t> seen_order_;
   std::uint32_t seen_ = 0;

@@ -85,8 +85,11 @@ Status Stepper::send_early() {
 }
 
 Status Stepper::finish(const Command& command) {
+  FooterCode::clear(footer_values_);
   for (std::size_t p = 0; p < footer(); ++p) {
-    footer_values_[kFlags + p] = parameters_[p].touched ? 1.0F : 0.0F;
+    if (parameters_[p].touched) {
+      footer_code_.set(footer_values_, kFlags + p);
+    }
     if (!parameters_[p].queued) {
       STRETTO_TRY(leave_out(p));
     }
@@ -136,10 +139,14 @@ Status Stepper::record_pieces(std::size_t parameter) {
 Status Stepper::write_footer() {
   constexpr double kDrift = 0.1;
   fault_point("step.footer", index_of(parts_.rank));
-  footer_values_[kEnded] = begun_.ended ? 1.0F : 0.0F;
+  if (begun_.ended) {
+    footer_code_.set(footer_values_, kEnded);
+  }
   const bool propose = index_of(parts_.rank) == 0 && !begun_.broadcast && seen_ > 0 &&
                        schedule::order_drift(expected_order_, seen_order_) > kDrift;
-  footer_values_[kReplan] = propose ? 1.0F : 0.0F;
+  if (propose) {
+    footer_code_.set(footer_values_, kReplan);
+  }
   spi::Operation copy;
   copy.kind = spi::Operation::Kind::kCopy;
   copy.element_count = footer_values_.size();
@@ -216,6 +223,10 @@ void Stepper::check_finite(const Piece& piece) {
       parts_.parameters[piece.parameter].rule != Rule::kMean || begun_.broadcast) {
     return;
   }
+  const BucketId bucket = parts_.layout->places[piece.parameter].bucket;
+  if (parts_.layout->buckets[index_of(bucket)].codec != 0) {
+    return;  // its codec looks in the same pass in which it encodes
+  }
   const ParameterSpec& spec = parts_.parameters[piece.parameter];
   state.non_finite += kernels::count_non_finite(spec.dtype, slot(piece), piece.element_count);
   const bool is_last = &piece == &pieces_[state.first_piece + state.piece_count - 1];
@@ -263,6 +274,9 @@ Status Stepper::launch_run(std::size_t chunk, std::size_t first, std::size_t cou
   const bool is_footer = entry.bucket == parts_.layout->places[footer()].bucket;
   submission.samples = samples_of(bucket.rule, is_footer);
   submission.priority = entry.priority;
+  if (entry.group) {
+    submission.memory = parts_.feedback->memory(*entry.group);
+  }
   STRETTO_TRY(parts_.exchange->submit(submission));
   fault_point("chunk.launched", index_of(parts_.rank));
   if (in_flight_ == 0) {

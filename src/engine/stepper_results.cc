@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of Stepper that takes what comes back, ends the step, and says what it waits for.
 #include "base/cpu_time.hpp"
+#include "base/log.hpp"
 #include "engine/stepper.hpp"
 
 #include <array>
@@ -46,6 +47,7 @@ void Stepper::shard_home(const spi::ExchangeEvent& event, TimePoint now) {
                           state.launched,
                           now});
   }
+  account(event.coded, chunk);
   const BucketId bucket = plan_.chunks[chunk].bucket;
   const bool is_footer = bucket == parts_.layout->places[footer()].bucket;
   if (is_footer && event.last) {
@@ -82,6 +84,26 @@ void Stepper::shard_home(const spi::ExchangeEvent& event, TimePoint now) {
   }
 }
 
+/// What a codec has found and left in a chunk.
+void Stepper::account(const spi::CodedFacts& facts, std::size_t chunk) {
+  StepOutcome& outcome = parts_.board->outcome;
+  outcome.value_squares += facts.value_squares;
+  outcome.left_squares += facts.left_squares;
+  outcome.refused += facts.refused;
+  if (facts.refused == 0 || !plan_.chunks[chunk].group) {
+    return;
+  }
+  if (outcome.non_finite++ == 0) {
+    const schedule::Layout::Group& group = parts_.layout->groups[*plan_.chunks[chunk].group];
+    const std::size_t segment = group.first_segment + facts.first_refused_segment;
+    log(LogLevel::kWarning,
+        "step " + std::to_string(begun_.step) + ": the gradient of " +
+            std::string(parts_.layout->segments[segment].name) + " has values that are not " +
+            "finite, or beyond 2^60, on this rank; the codec took " +
+            std::to_string(facts.refused) + " of them for 0");
+  }
+}
+
 void Stepper::end_if_done(TimePoint now) {
   if (!finishing_ || home_ < shards_.size() || released_ < shards_.size() ||
       copying_first_ < copying_.size()) {
@@ -96,9 +118,12 @@ void Stepper::end_if_done(TimePoint now) {
   const schedule::Layout::Bucket& bucket = parts_.layout->buckets[index_of(place.bucket)];
   const auto* values = reinterpret_cast<const float*>(parts_.results + bucket.first_byte +
                                                       place.first_element * sizeof(float));
-  // Means of zeros and ones over the ranks: 1 only if all said so, above 0 if any did.
-  outcome.all_ended = values[kEnded] > 0.999F;
-  outcome.replan = values[kReplan] > 0;
+  const std::span<const float> sums(values, place.element_count);
+  outcome.all_ended = footer_code_.count(sums, kEnded) == parts_.ranks;
+  outcome.replan = footer_code_.count(sums, kReplan) > 0;
+  if (is_coded_) {
+    parts_.feedback->end_step(outcome.samples);
+  }
   step_open_ = false;
   parts_.recorder->add({trace::What::kStep, trace::Lane::kSteps, 0, begun_.step, begun_.when, now});
   parts_.board->done_step.store(begun_.step, std::memory_order_release);
