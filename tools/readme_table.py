@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- figures: made by tools/readme_table.py -->\n", "<!-- end of figures -->\n"
 KEYS = ["name", "value", "unit", "target", "command", "machine", "commit", "date", "kind"]
-KINDS = ["shaped links", "loopback", "simulated"]
+KINDS = ["shaped links", "loopback", "simulated", "one core"]
 
 
 def read_figures(folder):

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include <torch/optim/sgd.h>
+
 namespace stretto::libtorch {
 
 std::shared_ptr<Group> join() {
@@ -17,6 +19,33 @@ std::shared_ptr<Group> join() {
   throw_if_failed(group ? Status::ok() : group.error());
   return std::move(*group);
 }
+
+namespace {
+
+/// A gradient in which the codec has already summed up the past must not be summed up again.
+void refuse_momentum(const torch::optim::Optimizer* optimizer) {
+  if (optimizer == nullptr) {
+    refuse(
+        "the codec keeps the momentum: name the optimizer in "
+        "DistributedDataParallelOptions::optimizer, so that it can be checked");
+  }
+  const auto* sgd = dynamic_cast<const torch::optim::SGD*>(optimizer);
+  if (sgd == nullptr) {
+    refuse(
+        "the codec keeps the momentum, which only goes with torch::optim::SGD: take that "
+        "optimizer, or the codec without momentum=");
+  }
+  for (const auto& group : sgd->param_groups()) {
+    const auto& chosen = static_cast<const torch::optim::SGDOptions&>(group.options());
+    if (chosen.momentum() != 0) {
+      refuse("the codec keeps the momentum, and the optimizer SGD has one too (" +
+             std::to_string(chosen.momentum()) +
+             "): set the optimizer's to 0, or take the codec without momentum=");
+    }
+  }
+}
+
+}  // namespace
 
 DistributedDataParallel::DistributedDataParallel(std::shared_ptr<Group> group,
                                                  torch::nn::Module& module,
@@ -34,6 +63,9 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<Group> group,
   throw_if_failed(engine ? Status::ok() : engine.error());
   implementation_->engine = std::move(*engine);
   implementation_->register_tensors();
+  if (implementation_->engine->codec_owns_momentum()) {
+    refuse_momentum(options.optimizer);
+  }
   if (options.start_values == StartValues::kBroadcast) {
     implementation_->give_start_values();
   }
@@ -67,6 +99,18 @@ void DistributedDataParallel::follow_until_all_ended(torch::optim::Optimizer& op
       return;
     }
   }
+}
+
+void DistributedDataParallel::save_residuals(const std::string& prefix, std::uint64_t step) const {
+  throw_if_failed(implementation_->engine->save_residuals(prefix, step));
+}
+
+RestoredResiduals DistributedDataParallel::load_residuals(const std::string& prefix,
+                                                          std::uint64_t step,
+                                                          std::size_t world_size) {
+  auto restored = implementation_->engine->load_residuals(prefix, step, world_size);
+  throw_if_failed(restored ? Status::ok() : restored.error());
+  return std::move(*restored);
 }
 
 void DistributedDataParallel::check_replicas() {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains on Fashion-MNIST and says what the network cost.  The training loop is in trainer.cc.
 #include "dataset.hpp"
+#include "models.hpp"
 #include "options.hpp"
 #include "summary.hpp"
+#include "task.hpp"
 #include "trainer.hpp"
 
 #include "stretto/libtorch.hpp"
@@ -23,6 +25,7 @@ using fashion_mnist::Options;
 using fashion_mnist::StepFigures;
 using fashion_mnist::Summary;
 using fashion_mnist::Trainer;
+using stretto::Status;
 
 constexpr std::size_t kBlock = 20;  // steps of one schedule before the other's turn
 
@@ -52,8 +55,8 @@ int end_with(const stretto::Status& status) {
 }
 
 /// Saves; a checkpoint that cannot be written is no reason to lose the training.
-void save(const Options& options, const Trainer& trainer, std::size_t rank) {
-  if (options.checkpoint.empty() || rank != 0) {
+void save(const Options& options, Trainer& trainer) {
+  if (options.checkpoint.empty()) {
     return;
   }
   try {
@@ -83,7 +86,7 @@ void train(const Options& options, std::vector<Run>& runs, std::size_t rank, std
         if (&run == &runs.front()) {
           progress.update(done + i + 1, step);
           if ((done + i + 1) % first.steps_per_epoch() == 0 && done + i + 1 != total) {
-            save(options, first, rank);
+            save(options, first);
           }
         }
       }
@@ -91,7 +94,7 @@ void train(const Options& options, std::vector<Run>& runs, std::size_t rank, std
     done += block;
   }
   progress.end();
-  save(options, first, rank);
+  save(options, first);
 }
 
 /// In the words of bench/peers/ddp_train.py: bench/train.py holds them against each other.
@@ -127,24 +130,27 @@ nlohmann::json json_of(const Options& options,
                       {"total_s", summary.total_s},
                       {"loss", summary.loss},
                       {"weight_hash", summary.weight_hash},
-                      {"accuracy", nullptr}};
+                      {"accuracy", nullptr},
+                      {"test_loss", nullptr}};
   if (summary.accuracy) {
     json["accuracy"] = *summary.accuracy;
+    json["test_loss"] = *summary.test_loss;
   }
   return json;
 }
 
 /// Judges the nets and prints what there is to say.
 void report(const Options& options, std::vector<Run>& runs, std::size_t rank, std::size_t world) {
-  const std::size_t pictures =
-      options.test_pictures.value_or(options.model == "resnet18" ? 0 : 10'000);
+  const std::size_t count = options.test_count.value_or(0);
   std::vector<Summary> summaries;
   for (auto& run : runs) {
     Summary summary = summarise(run.steps, options.batch * (options.exchange ? world : 1));
     summary.schedule = run.trainer->schedule();
     summary.weight_hash = run.trainer->weight_hash();
-    if (pictures > 0) {
-      summary.accuracy = run.trainer->test(pictures);
+    if (count > 0) {
+      const fashion_mnist::Judgement judgement = run.trainer->test(count);
+      summary.accuracy = judgement.accuracy;
+      summary.test_loss = judgement.loss;
     }
     if (options.hash) {
       std::printf("weights of rank %zu (%s): %016llx\n",
@@ -168,10 +174,31 @@ void report(const Options& options, std::vector<Run>& runs, std::size_t rank, st
   }
 }
 
+/// What there is to learn from, and the tasks that it makes.
+struct Data {
+  fashion_mnist::Dataset pictures;
+  fashion_mnist::Text text;
+
+  Status load(const Options& options) {
+    if (options.model == "transformer") {
+      STRETTO_TRY_ASSIGN(text, fashion_mnist::load_text(options.data, fashion_mnist::kContext + 1));
+    } else {
+      STRETTO_TRY_ASSIGN(pictures, fashion_mnist::load(options.data));
+    }
+    return {};
+  }
+  std::unique_ptr<fashion_mnist::Task> task(const Options& options,
+                                            const stretto::GroupOptions& place) const {
+    return options.model == "transformer"
+               ? fashion_mnist::make_text_task(text, options, place.rank, place.size)
+               : fashion_mnist::make_picture_task(pictures, options, place.rank, place.size);
+  }
+};
+
 int run(const Options& options) {
-  const auto dataset = fashion_mnist::load(options.data);
-  if (!dataset) {
-    return end_with(dataset.error());
+  Data data;
+  if (const Status loaded = data.load(options); !loaded.is_ok()) {
+    return end_with(loaded);
   }
   at::set_num_threads(1);  // ranks share the processor; each has its own core at best
   const auto place = stretto::GroupOptions::from_environment();
@@ -190,13 +217,14 @@ int run(const Options& options) {
     engine->trace_file = options.trace;
   }
   std::vector<Run> runs(1);
-  runs[0].trainer =
-      std::make_unique<Trainer>(options, *dataset, group, place->rank, place->size, *engine);
+  runs[0].trainer = std::make_unique<Trainer>(
+      options, data.task(options, *place), group, place->rank, place->size, *engine);
   if (options.compare_sequential && group != nullptr) {
     engine->schedule = stretto::Schedule::kSequential;
     engine->trace_file.clear();
     runs.push_back(
-        {std::make_unique<Trainer>(options, *dataset, group, place->rank, place->size, *engine),
+        {std::make_unique<Trainer>(
+             options, data.task(options, *place), group, place->rank, place->size, *engine),
          {}});
   }
   train(options, runs, place->rank, place->size);

@@ -117,7 +117,7 @@ class ResNet18 final : public Net {
 
 }  // namespace
 
-std::shared_ptr<Net> make_model(const std::string& name) {
+std::shared_ptr<Net> make_model(const std::string& name, std::size_t classes) {
   if (name == "cnn") {
     return std::make_shared<Cnn>();
   }
@@ -126,6 +126,9 @@ std::shared_ptr<Net> make_model(const std::string& name) {
   }
   if (name == "resnet18") {
     return std::make_shared<ResNet18>();
+  }
+  if (name == "transformer") {
+    return make_transformer(classes);
   }
   return nullptr;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <iostream>
+
 #include <CLI/CLI.hpp>
 
 namespace fashion_mnist {
@@ -9,6 +11,25 @@ namespace {
 constexpr int kUsage = 2;
 constexpr double kLearningRate = 0.05;
 constexpr double kResNetLearningRate = 0.02;
+constexpr double kTransformerLearningRate = 0.1;
+constexpr std::size_t kTestPictures = 10'000;
+constexpr std::size_t kTestWindows = 400;
+
+/// Fills in what was not given and depends on the model.
+void complete(Options& options) {
+  const bool residual = options.model == "resnet18";
+  const bool text = options.model == "transformer";
+  if (options.learning_rate == 0) {
+    options.learning_rate =
+        residual ? kResNetLearningRate : (text ? kTransformerLearningRate : kLearningRate);
+  }
+  if (!options.test_count) {
+    options.test_count = residual ? 0 : (text ? kTestWindows : kTestPictures);
+  }
+  if (options.data.empty() && !text) {
+    options.data = "/usr/share/datasets/fashion-mnist";
+  }
+}
 
 }  // namespace
 
@@ -24,22 +45,27 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "      --warmup 4 --json");
   // The last one counts, so that ./demo can have defaults of its own.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--model", options.model, "cnn, mlp or resnet18")
-      ->check(CLI::IsMember({"cnn", "mlp", "resnet18"}))
+  app.add_option("--model", options.model, "cnn, mlp, resnet18, or transformer, on text")
+      ->check(CLI::IsMember({"cnn", "mlp", "resnet18", "transformer"}))
       ->capture_default_str();
   auto* epochs =
       app.add_option("--epochs", options.epochs, "Times through the data")->capture_default_str();
   app.add_option("--steps", options.steps, "Steps, instead of epochs")->excludes(epochs);
   app.add_option("--warmup", options.warmup, "Steps before those, which are not timed");
-  app.add_option("--batch", options.batch, "Pictures per rank and step")
+  app.add_option(
+         "--batch", options.batch, "Pictures, or windows of 128 characters, per rank and step")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "Learning rate [0.05; resnet18: 0.02]")
+  app.add_option(
+         "--lr", options.learning_rate, "Learning rate [0.05; resnet18: 0.02; transformer: 0.1]")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--decay", options.decay, "Let the learning rate fall to 0, as half a cosine");
   app.add_option("--momentum", options.momentum, "Momentum of SGD")->capture_default_str();
-  app.add_option("--data", options.data, "Folder with the dataset's four files")
-      ->capture_default_str();
-  app.add_flag_callback(
+  app.add_option("--data",
+                 options.data,
+                 "Folder with the dataset's four files [/usr/share/datasets/fashion-mnist]; "
+                 "transformer: a file of plain text");
+  auto* by_class = app.add_flag_callback(
       "--by-class",
       [&options] { options.sharding = Sharding::kByClass; },
       "Give every rank classes of its own (2 ranks: 0-4 and 5-9)");
@@ -60,15 +86,19 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--seed", options.seed, "Of weights and of the order of pictures")
       ->capture_default_str();
   app.add_option(
-      "--test", options.test_pictures, "Test pictures to judge by [all; resnet18: none]");
+      "--test",
+      options.test_count,
+      "Test pictures or windows to judge by [all pictures; resnet18: none; transformer: 400]");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  if (options.learning_rate == 0) {
-    options.learning_rate = options.model == "resnet18" ? kResNetLearningRate : kLearningRate;
+  if (options.model == "transformer" && (options.data.empty() || by_class->count() > 0)) {
+    std::cerr << "--model transformer learns from a text: say --data FILE, and not --by-class\n";
+    return kUsage;
   }
+  complete(options);
   return std::nullopt;
 }
 

@@ -15,10 +15,11 @@ struct Options {
   std::size_t epochs = 2;
   std::size_t steps = 0;     ///< instead of epochs, after the warm-up; 0: not given
   std::size_t warmup = 0;    ///< steps at the start that are not timed
-  std::size_t batch = 64;    ///< pictures per rank and step
+  std::size_t batch = 64;    ///< pictures or windows of text per rank and step
   double learning_rate = 0;  ///< 0: what suits the model
   double momentum = 0.9;
-  std::string data = "/usr/share/datasets/fashion-mnist";
+  bool decay = false;  ///< of the learning rate, as half a cosine
+  std::string data;    ///< empty: where Debian has the pictures; the transformer must be told
   Sharding sharding = Sharding::kMixed;
   bool exchange = true;
   bool compare_sequential = false;
@@ -29,7 +30,7 @@ struct Options {
   bool hash = false;
   bool flip_bit = false;  ///< of one gradient of the last rank's, once
   std::uint64_t seed = 1;
-  std::optional<std::size_t> test_pictures;  ///< not given: all, but none for resnet18
+  std::optional<std::size_t> test_count;  ///< not given: what suits the model
 };
 
 /// Fills the options from the command line, or says with which code to end.

@@ -40,6 +40,19 @@ TEST(Options, AWrongOneIsRefusedAndHelpIsNoError) {
   EXPECT_EQ(parse_words({"fashion_mnist", "--model", "cnn", "--model", "vgg"}, options), 2);
   EXPECT_EQ(parse_words({"fashion_mnist", "--steps", "3", "--epochs", "1"}, options), 2);
   EXPECT_EQ(parse_words({"fashion_mnist", "--help"}, options), 0);
+  EXPECT_EQ(parse_words({"fashion_mnist", "--model", "transformer"}, options), 2) << "no text";
+}
+
+TEST(Options, WhatIsNotGivenSuitsTheModel) {
+  Options net;
+  EXPECT_EQ(parse_words({"fashion_mnist"}, net), std::nullopt);
+  EXPECT_EQ(net.data, "/usr/share/datasets/fashion-mnist");
+  EXPECT_EQ(net.test_count, 10'000U);
+  Options text;
+  EXPECT_EQ(parse_words({"fashion_mnist", "--model", "transformer", "--data", "t"}, text),
+            std::nullopt);
+  EXPECT_EQ(text.test_count, 400U);
+  EXPECT_EQ(text.learning_rate, 0.1);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampler.hpp"
 
+#include "random.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -10,23 +12,6 @@ namespace fashion_mnist {
 namespace {
 
 constexpr std::size_t kClassCount = 10;
-
-/// SplitMix64: the same numbers on every host, unlike std's distributions.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  /// Below `bound`; the bias of the remainder is under 1e-14 here.
-  std::uint64_t below(std::uint64_t bound) {
-    state_ += 0x9e3779b97f4a7c15U;
-    std::uint64_t x = state_;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-    return (x ^ (x >> 31)) % bound;
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 /// The rank that has a class to itself.
 std::size_t owner_of(std::size_t label, std::size_t world_size) {

@@ -68,7 +68,7 @@ Summary summarise(const std::vector<StepFigures>& steps, std::size_t images_per_
 std::string table_of(const std::vector<Summary>& summaries) {
   std::string table =
       "schedule     step ms  compute  exposed   hidden  images/s  MB/step  total s    loss  "
-      "accuracy  weights\n";
+      "accuracy  test loss  weights\n";
   for (const auto& row : summaries) {
     // Alone, and in shared memory, nothing is sent.
     const std::string mb =
@@ -84,6 +84,7 @@ std::string table_of(const std::vector<Summary>& summaries) {
                      row.total_s,
                      row.loss);
     table += row.accuracy ? text_of("%7.2f%%", *row.accuracy * 100) : std::string("       -");
+    table += row.test_loss ? text_of(" %10.4f", *row.test_loss) : std::string("          -");
     table += text_of("  %016" PRIx64 "\n", row.weight_hash);
   }
   return table;

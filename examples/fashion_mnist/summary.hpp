@@ -33,7 +33,8 @@ struct Summary {
   double total_s = 0;
   double loss = 0;  ///< mean over the last steps
   std::uint64_t weight_hash = 0;
-  std::optional<double> accuracy;
+  std::optional<double> accuracy;   ///< of the test
+  std::optional<double> test_loss;  ///< mean over the answers, in nats
 };
 
 /// `images_per_step` are those of all ranks.

@@ -2,14 +2,18 @@
 #include "trainer.hpp"
 
 #include "models.hpp"
+#include "task.hpp"
 
 #include "stretto/libtorch.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <map>
+#include <numbers>
 #include <optional>
 #include <span>
 #include <utility>
@@ -36,28 +40,13 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 
 constexpr std::size_t kTestBatch = 250;
 
-struct Batch {
-  torch::Tensor pictures;  // [n, 1, 28, 28], from -0.5 to 0.5
-  torch::Tensor labels;    // [n]
-};
-
-Batch make_batch(const Pictures& source, std::span<const std::uint32_t> indices) {
-  const auto count = static_cast<std::int64_t>(indices.size());
-  Batch batch{torch::empty({count, 1, std::int64_t{kSide}, std::int64_t{kSide}}),
-              torch::empty({count}, torch::kLong)};
-  auto* pixel = batch.pictures.data_ptr<float>();
-  auto* label = batch.labels.data_ptr<std::int64_t>();
-  for (const auto index : indices) {
-    const std::uint8_t* const from = source.pixels.data() + index * kPixels;
-    pixel = std::transform(
-        from, from + kPixels, pixel, [](std::uint8_t grey) { return float(grey) / 255 - 0.5F; });
-    *label++ = source.labels[index];
-  }
-  return batch;
-}
-
 [[noreturn]] void refuse(const std::string& text) {
   throw slt::Error(stretto::Status(stretto::StatusCode::kInvalidArgument, text));
+}
+
+/// The prefix of the files that belong to a checkpoint.
+std::string residuals_of(const std::string& path, std::uint64_t step) {
+  return path + ".step-" + std::to_string(step);
 }
 
 /// What must be the same for a resumed run to go on as if it had not stopped.
@@ -82,27 +71,63 @@ void flip_a_bit_once(torch::Tensor parameter) {
   });
 }
 
+/// Of each answer on its own, though a text has many a window.
+torch::Tensor loss_of(const torch::Tensor& scores, const torch::Tensor& answers) {
+  return nn::functional::cross_entropy(scores.reshape({-1, scores.size(-1)}),
+                                       answers.reshape({-1}));
+}
+
+/// What a rank has counted in a test.
+struct Tally {
+  double answers = 0;
+  double right = 0;
+  double loss = 0;
+
+  void add(const torch::Tensor& scores, const torch::Tensor& wanted) {
+    const auto count = static_cast<double>(wanted.numel());
+    answers += count;
+    right += static_cast<double>(scores.argmax(-1).eq(wanted).sum().item<std::int64_t>());
+    loss += count * loss_of(scores, wanted).item<double>();
+  }
+};
+
+/// The same on all ranks: added in their order.
+Tally sum_over_ranks(stretto::Group& group, const Tally& own) {
+  const auto all = group.control().all_gather(
+      "test", std::as_bytes(std::span(&own, 1)), stretto::Deadline::after(std::chrono::minutes(5)));
+  if (!all) {
+    throw slt::Error(all.error());
+  }
+  Tally sum;
+  for (const auto& bytes : *all) {
+    Tally part;
+    std::memcpy(&part, bytes.data(), std::min(bytes.size(), sizeof(part)));
+    sum.answers += part.answers;
+    sum.right += part.right;
+    sum.loss += part.loss;
+  }
+  return sum;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options,
-                 const Dataset& dataset,
+                 std::unique_ptr<Task> task,
                  std::shared_ptr<stretto::Group> group,
                  std::size_t rank,
                  std::size_t world_size,
                  const stretto::EngineOptions& engine)
     : options_(options),
-      dataset_(dataset),
+      task_(std::move(task)),
       group_(std::move(group)),
       rank_(rank),
       world_size_(world_size),
-      sampler_(
-          dataset.train.labels, options.sharding, rank, world_size, options.batch, options.seed),
       parts_(std::make_unique<Parts>()) {
-  if (sampler_.steps_per_epoch() == 0) {
-    refuse("there are fewer pictures than --batch asks for in one step");
+  if (task_->steps_per_epoch() == 0) {
+    refuse("there is less data than --batch asks for in one step");
   }
   torch::manual_seed(options.seed);
-  parts_->net = make_model(options.model);
+  parts_->net = make_model(options.model, task_->classes());
   parts_->optimizer.emplace(
       parts_->net->parameters(),
       torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum));
@@ -113,10 +138,16 @@ Trainer::Trainer(const Options& options,
     flip_a_bit_once(parts_->net->parameters().front());
   }
   if (group_ != nullptr) {
-    parts_->ddp.emplace(group_,
-                        *parts_->net,
-                        slt::DistributedDataParallelOptions{
-                            .engine = engine, .environment = slt::Environment::kIgnore});
+    parts_->ddp.emplace(
+        group_,
+        *parts_->net,
+        slt::DistributedDataParallelOptions{.engine = engine,
+                                            .environment = slt::Environment::kIgnore,
+                                            .optimizer = &*parts_->optimizer});
+    if (options.resume) {
+      parts_->ddp->load_residuals(residuals_of(options.checkpoint, done_), done_, world_size_);
+      saved_.push_back(done_);
+    }
   }
 }
 
@@ -124,22 +155,37 @@ Trainer::~Trainer() = default;
 
 std::size_t Trainer::total_steps() const {
   return options_.steps > 0 ? options_.warmup + options_.steps
-                            : options_.epochs * sampler_.steps_per_epoch();
+                            : options_.epochs * task_->steps_per_epoch();
+}
+
+std::size_t Trainer::steps_per_epoch() const {
+  return task_->steps_per_epoch();
+}
+
+/// Half a cosine from --lr towards 0 over all steps.
+void Trainer::set_learning_rate() {
+  const double done = static_cast<double>(done_) / static_cast<double>(total_steps());
+  const double rate = options_.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
+  for (auto& group : parts_->optimizer->param_groups()) {
+    group.options().set_lr(rate);
+  }
 }
 
 StepFigures Trainer::step() {
-  const Batch batch = make_batch(dataset_.train, sampler_.batch_of(done_));
+  const Batch batch = task_->batch_of(done_);
   const auto begin = std::chrono::steady_clock::now();
   StepFigures figures;
   parts_->net->zero_grad(/*set_to_none=*/true);  // so that autograd's own memory is taken as it is
-  const auto loss =
-      nn::functional::cross_entropy(parts_->net->forward(batch.pictures), batch.labels);
+  const auto loss = loss_of(parts_->net->forward(batch.inputs), batch.answers);
   loss.backward();
   if (parts_->ddp) {
     const auto report = parts_->ddp->finish_step();
     figures.exposed_ms = report.exposed_ms;
     figures.hidden_ms = report.hidden_ms;
     figures.payload_bytes = report.payload_bytes;
+  }
+  if (options_.decay) {
+    set_learning_rate();
   }
   parts_->optimizer->step();
   figures.step_ms = Milliseconds(std::chrono::steady_clock::now() - begin).count();
@@ -148,40 +194,28 @@ StepFigures Trainer::step() {
   return figures;
 }
 
-double Trainer::test(std::size_t pictures) {
+Judgement Trainer::test(std::size_t count) {
   const at::NoGradGuard no_grad;
   parts_->net->eval();
-  const std::size_t count = std::min(pictures, dataset_.test.count());
+  count = std::min(count, task_->test_count());
   // Without a group every rank has another net, and each judges its own.
   const std::size_t stride = group_ != nullptr ? world_size_ : 1;
   std::vector<std::uint32_t> mine;
   for (std::size_t i = group_ != nullptr ? rank_ : 0; i < count; i += stride) {
     mine.push_back(static_cast<std::uint32_t>(i));
   }
-  std::uint64_t right = 0;
+  Tally tally;
   for (std::size_t at = 0; at < mine.size(); at += kTestBatch) {
-    const auto batch = make_batch(
-        dataset_.test, std::span(mine).subspan(at, std::min(kTestBatch, mine.size() - at)));
-    const auto guess = parts_->net->forward(batch.pictures).argmax(1);
-    right += static_cast<std::uint64_t>(guess.eq(batch.labels).sum().item<std::int64_t>());
+    const auto batch =
+        task_->test_batch(std::span(mine).subspan(at, std::min(kTestBatch, mine.size() - at)));
+    tally.add(parts_->net->forward(batch.inputs), batch.answers);
   }
   parts_->net->train();
   if (group_ != nullptr) {
-    const auto all =
-        group_->control().all_gather("right answers",
-                                     std::as_bytes(std::span(&right, 1)),
-                                     stretto::Deadline::after(std::chrono::minutes(5)));
-    if (!all) {
-      throw slt::Error(all.error());
-    }
-    right = 0;
-    for (const auto& bytes : *all) {
-      std::uint64_t part = 0;
-      std::memcpy(&part, bytes.data(), std::min(bytes.size(), sizeof(part)));
-      right += part;
-    }
+    tally = sum_over_ranks(*group_, tally);
   }
-  return count == 0 ? 0 : double(right) / double(count);
+  const double answers = std::max(tally.answers, 1.0);
+  return {tally.right / answers, tally.loss / answers};
 }
 
 std::uint64_t Trainer::weight_hash() const {
@@ -200,7 +234,26 @@ std::string Trainer::schedule() const {
   return parts_->ddp ? std::string(to_string(parts_->ddp->engine().options().schedule)) : "alone";
 }
 
-void Trainer::save(const std::string& path) const {
+/// What codecs keep, each rank its own.  The files of the save before stay: should this process be
+/// killed now, the checkpoint is still the one that they belong to.
+void Trainer::save_residuals(const std::string& path) {
+  parts_->ddp->save_residuals(residuals_of(path, done_), done_);
+  saved_.push_back(done_);
+  if (saved_.size() > 2) {
+    const std::string old = residuals_of(path, saved_.front());
+    std::remove(
+        (old + ".rank-" + std::to_string(rank_) + "-of-" + std::to_string(world_size_)).c_str());
+    saved_.erase(saved_.begin());
+  }
+}
+
+void Trainer::save(const std::string& path) {
+  if (parts_->ddp) {
+    save_residuals(path);
+  }
+  if (rank_ != 0) {
+    return;
+  }
   slt::save_checkpoint(path,
                        *parts_->net,
                        &*parts_->optimizer,

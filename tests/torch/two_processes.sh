@@ -136,6 +136,22 @@ two half "$fashion" --steps 5 --batch 8 --test 0 --checkpoint "$folder/c"
 two rest "$fashion" $small --checkpoint "$folder/c" --resume
 check "a resumed run gives the same bits" "$plain" = "$(hash_of rest 1 backward)"
 
+# With a codec too: what it keeps lies beside the checkpoint, a file for each rank.
+for codec in sign topk:1% powersgd:4; do
+  STRETTO_CODEC=$codec two coded "$fashion" $small
+  coded=$(hash_of coded 0 backward)
+  check "$codec: ranks agree" "$coded" = "$(hash_of coded 1 backward)"
+  check "$codec: other bits than without" "$coded" != "$plain"
+  rm -f "$folder"/saved*
+  STRETTO_CODEC=$codec two half "$fashion" --steps 5 --batch 8 --test 0 --checkpoint "$folder/saved"
+  STRETTO_CODEC=$codec two rest "$fashion" $small --checkpoint "$folder/saved" --resume
+  check "$codec: a resumed run gives the same bits" "$coded" = "$(hash_of rest 1 backward)"
+done
+STRETTO_CODEC=topk:1%:momentum=0.9 "$stretto" run -n 2 -- "$fashion" $small >/dev/null 2>"$folder/twice"
+check "two momentums are refused by name" -n "$(grep 'the optimizer SGD has one too' "$folder/twice")"
+STRETTO_CODEC=topk:1%:momentum=0.9 two once "$fashion" $small --momentum 0
+check "a codec may keep the momentum" "$(hash_of once 0 backward)" = "$(hash_of once 1 backward)"
+
 two norm "$fashion" --model resnet18 --steps 2 --batch 2 --hash
 check "batch norm: ranks agree" "$(hash_of norm 0 backward)" = "$(hash_of norm 1 backward)"
 

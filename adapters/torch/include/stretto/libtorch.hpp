@@ -59,6 +59,9 @@ struct DistributedDataParallelOptions {
   Buffers buffers = Buffers::kBroadcast;
   StartValues start_values = StartValues::kBroadcast;
   Environment environment = Environment::kRead;
+  /// Needed only for codecs that keep the momentum themselves (topk with momentum=): the optimizer,
+  /// so that one with a momentum of its own is refused.
+  const torch::optim::Optimizer* optimizer = nullptr;
 };
 
 /// Makes the gradients of a module the mean over all ranks, and moves them while backward runs.
@@ -110,6 +113,16 @@ class DistributedDataParallel {
   /// For a rank that has no further batches: goes on updating with the others' gradients until all
   /// ranks have come here.  All ranks call it, once, after their last step, whoever was first.
   void follow_until_all_ended(torch::optim::Optimizer& optimizer);
+
+  /// Writes what codecs keep between the steps, beside a checkpoint: every rank calls it.  As
+  /// Engine::save_residuals.
+  void save_residuals(const std::string& prefix, std::uint64_t step) const;
+
+  /// Reads it again, on every rank, before the first step; `world_size` as the checkpoint says.  As
+  /// Engine::load_residuals.
+  RestoredResiduals load_residuals(const std::string& prefix,
+                                   std::uint64_t step,
+                                   std::size_t world_size);
 
   /// Compares the ranks' parameters now.  finish_step does it every `check_replicas_every` steps.
   void check_replicas();
