@@ -290,7 +290,11 @@ void add_bench(CLI::App& app, Context& context) {
   command->footer(
       "Examples:\n"
       "  stretto bench allreduce -n 2\n"
+      "  stretto bench codec --codec int8\n"
+      "  stretto bench convergence\n"
       "  stretto bench allreduce --help");
+  add_bench_codec(*command, context);
+  add_bench_convergence(*command, context);
   CLI::App* allreduce =
       command->add_subcommand("allreduce", "Time of one all-reduce, by size and by kind of memory");
   allreduce->add_option("-n,--ranks", options->ranks, "Ranks to start, where RANK is not set")

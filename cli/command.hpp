@@ -51,6 +51,9 @@ void fail_with(Context& context, std::string_view command, const Status& status)
 
 // The commands.
 void add_bench(CLI::App& app, Context& context);
+/// Commands of `stretto bench`; called by add_bench.
+void add_bench_codec(CLI::App& bench, Context& context);
+void add_bench_convergence(CLI::App& bench, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);

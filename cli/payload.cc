@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -62,7 +63,8 @@ const std::byte* Payload::gradient(std::size_t parameter, std::uint64_t step) co
 
 std::size_t Payload::mismatches(std::size_t parameter,
                                 std::uint64_t step,
-                                const std::byte* result) const {
+                                const std::byte* result,
+                                float bound) const {
   const std::size_t first = first_place(step);
   const std::size_t count = elements_[parameter];
   const auto factor = static_cast<float>(1.0 / static_cast<double>(ranks_));
@@ -80,6 +82,10 @@ std::size_t Payload::mismatches(std::size_t parameter,
     }
     std::memcpy(found.data(), result + done * sizeof(float), block.size_bytes());
     for (std::size_t i = 0; i < block.size(); ++i) {
+      if (bound > 0) {
+        wrong += std::abs(found[i] - block[i] * factor) <= bound ? 0 : 1;  // also if not a number
+        continue;
+      }
       // Bits, so that a NaN is not taken for a match of nothing and -0 not for 0.
       wrong +=
           std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(block[i] * factor)

@@ -17,6 +17,8 @@ namespace stretto::cli {
 /// Threading: immutable.
 class Payload {
  public:
+  /// No element is larger.
+  static constexpr float kLargest = 4095;
   /// A step's payload comes back after so many steps.
   static constexpr std::uint64_t kPeriod = 251;
 
@@ -29,7 +31,11 @@ class Payload {
   const std::byte* gradient(std::size_t parameter, std::uint64_t step) const;
 
   /// How many elements of a result are not, to the bit, the mean of all ranks' gradients.
-  std::size_t mismatches(std::size_t parameter, std::uint64_t step, const std::byte* result) const;
+  /// With a bound: how many are further from it than that, or no numbers.
+  std::size_t mismatches(std::size_t parameter,
+                         std::uint64_t step,
+                         const std::byte* result,
+                         float bound = 0) const;
 
  private:
   std::uint64_t seed_;

@@ -62,6 +62,9 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<Group>& group,
   if (!options.order.empty()) {
     STRETTO_TRY_ASSIGN(settings.order, parse_order(options.order));
   }
+  if (!options.codec.empty()) {
+    settings.codec = options.codec;
+  }
   if (options.per_parameter) {
     settings.chunk_bytes = 0;
   }
@@ -69,7 +72,7 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<Group>& group,
   STRETTO_TRY_ASSIGN(auto engine, Engine::create(group, settings));
   for (std::size_t p = 0; p < layers.size(); ++p) {
     STRETTO_TRY(engine->add_parameter(
-        {"layer" + std::to_string(p), {static_cast<std::int64_t>(layers[p].elements)}}));
+        {"layer" + std::to_string(p), {1, static_cast<std::int64_t>(layers[p].elements)}}));
   }
   STRETTO_TRY(engine->commit());
   return engine;
@@ -160,9 +163,9 @@ void add_replay(CLI::App& app, Context& context) {
       "--exchange", options->exchange, "auto (default), owner, one-hop, shared, ring or mpi");
   command->add_option(
       "--order", options->order, "Of sums: rank (default), or any for ring and mpi");
-  command->add_option("--codec", "None but none so far, so help does not name it")
-      ->check(CLI::IsMember({"none"}))
-      ->group("");
+  command->add_option("--codec",
+                      options->codec,
+                      "none (default), fp16, int8, topk:1%, ... (see stretto bench codec --help)");
   command->add_option("--steps", options->steps, "Steps that are measured")->capture_default_str();
   command->add_option("--warmup", options->warmup, "Steps before them")->capture_default_str();
   command->add_option("--seed", options->seed, "Of payloads, and of which step is verified")
@@ -175,7 +178,12 @@ void add_replay(CLI::App& app, Context& context) {
       "  stretto run -n 2 -- stretto replay --profile bench/profiles/resnet50.bk.log\n"
       "  stretto run -n 4 --link 500mbit -- stretto replay --json --schedule sequential \\\n"
       "      --profile bench/profiles/resnet50.bk.log --byte-scale 0.15\n"
-      "Runs as one rank of a job; rank 0 prints the results.  Ends with 1 if a result was wrong.");
+      "  stretto run -n 4 --link 100mbit -- stretto replay --codec int8 \\\n"
+      "      --profile bench/profiles/resnet50.bk.log --byte-scale 0.6\n"
+      "Runs as one rank of a job; rank 0 prints the results.  Ends with 1 if a result was wrong:\n"
+      "without a codec every element must be exact, with one all ranks must have the same bits "
+      "and\n"
+      "codecs that only round (fp16, bf16) keep to their error bound.");
   command->callback([options, &context] {
     if (const Status status = replay(*options, context); !status.is_ok()) {
       fail_with(context, "replay", status);

@@ -2,6 +2,7 @@
 #include "replay_job.hpp"
 
 #include "base/byte_order.hpp"
+#include "base/hash.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -39,6 +40,15 @@ double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   const auto place = static_cast<std::size_t>(share * static_cast<double>(values.size()));
   return values[std::min(place, values.size() - 1)];
+}
+
+/// How far a result may be from the mean, for codecs that only round: the gradients are rounded,
+/// and their mean again.
+float rounding_bound(std::string_view codec) {
+  if (codec.starts_with("fp16")) {
+    return 2 * Payload::kLargest * 0x1p-11F;
+  }
+  return codec.starts_with("bf16") ? 2 * Payload::kLargest * 0x1p-8F : 0.0F;
 }
 
 std::vector<std::size_t> elements_of(const std::vector<ReplayLayer>& layers) {
@@ -122,6 +132,7 @@ Status Replay::step(std::uint64_t number, bool measured) {
     wire_bytes_ += report.wire_bytes;
     exposed_ms_.push_back(report.exposed_ms);
     hidden_ms_.push_back(report.hidden_ms);
+    residual_ratio_.push_back(report.residual_ratio);
   }
   return {};
 }
@@ -152,14 +163,34 @@ Status Replay::compute(std::uint64_t number, bool measured) {
 }
 
 Status Replay::verify(std::uint64_t number) {
+  std::uint64_t hash = 0;
   for (std::size_t p = 0; p < layers_.size(); ++p) {
-    totals_.mismatches +=
-        payload_.mismatches(p, number, engine_->result(ParameterId{static_cast<std::uint32_t>(p)}));
+    const auto id = ParameterId{static_cast<std::uint32_t>(p)};
+    const std::byte* result = engine_->result(id);
+    const std::string_view codec = engine_->codec(id);
+    hash = hash_bytes({result, layers_[p].elements * sizeof(float)}, hash);
+    if (codec == "none") {
+      totals_.mismatches += payload_.mismatches(p, number, result);
+    } else if (const float bound = rounding_bound(codec); bound > 0) {
+      totals_.mismatches += payload_.mismatches(p, number, result, bound);
+    }
   }
   ++totals_.verified_steps;
-  // All go on together, or those that were done first would count the others' checking as a wait.
-  STRETTO_TRY(group_->control().all_gather(
-      "the end of a verification", {}, Deadline::after(engine_->options().timeout)));
+  return compare_replicas(hash);
+}
+
+/// All ranks must have the same bits.  They go on together, or those that were done first would
+/// count the others' checking as a wait.
+Status Replay::compare_replicas(std::uint64_t hash) {
+  ByteWriter writer;
+  writer.put(hash);
+  STRETTO_TRY_ASSIGN(const auto blobs,
+                     group_->control().all_gather("the end of a verification",
+                                                  writer.bytes(),
+                                                  Deadline::after(engine_->options().timeout)));
+  if (ByteReader(blobs[0]).get<std::uint64_t>() != hash) {
+    ++totals_.mismatches;
+  }
   return {};
 }
 
@@ -222,7 +253,8 @@ nlohmann::ordered_json Replay::results() const {
       {"verified_steps", totals_.verified_steps},
       {"mismatches", totals_.mismatches},
       {"schedule", to_string(engine_->options().schedule)},
-      {"codec", "none"},
+      {"codec", engine_->options().codec},
+      {"residual_ratio", quantile(residual_ratio_, 0.5)},
       {"exchange", in_use.substr(0, over)},
       {"order", order == std::string::npos ? "rank" : in_use.substr(order + 8)},
       {"transport", over == std::string::npos ? "" : in_use.substr(over + 6, order - over - 6)},

@@ -27,6 +27,7 @@ struct ReplayOptions {
   std::string schedule;  // empty: as the environment says; so the next two
   std::string exchange;
   std::string order;
+  std::string codec;
   std::size_t steps = 12;
   std::size_t warmup = 4;
   std::uint64_t seed = 1;
@@ -68,6 +69,7 @@ class Replay {
   Status step(std::uint64_t number, bool measured);
   Status compute(std::uint64_t number, bool measured);
   Status verify(std::uint64_t number);
+  Status compare_replicas(std::uint64_t hash);
   void show_progress(std::size_t done, std::size_t all) const;
 
   ReplayOptions options_;
@@ -83,6 +85,7 @@ class Replay {
   std::vector<double> exposed_ms_;
   std::vector<double> hidden_ms_;
   std::vector<double> ready_us_;
+  std::vector<double> residual_ratio_;
   std::uint64_t payload_bytes_ = 0;  // of measured steps
   std::uint64_t wire_bytes_ = 0;     // of measured steps
   std::uint64_t all_wire_bytes_ = 0;

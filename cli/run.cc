@@ -35,12 +35,14 @@ struct Setting {
   const char* variable;
   const char* help;
 };
-constexpr std::array<Setting, 11> kSettings{{
+constexpr std::array<Setting, 13> kSettings{{
     {"--link", "STRETTO_LINK", "Emulate a link: RATE[,DELAY], for example 1gbit or 500mbit,2ms"},
     {"--schedule", "STRETTO_SCHEDULE", "backward (default) or sequential"},
     {"--exchange", "STRETTO_EXCHANGE", "auto, owner, one-hop, shared, ring or mpi"},
     {"--order", "STRETTO_ORDER", "Of sums: rank (default), or any for the exchanges ring and mpi"},
     {"--transport", "STRETTO_TRANSPORT", "auto, inproc, tcp or ucx"},
+    {"--codec", "STRETTO_CODEC", "Of gradients on the wire: none, fp16, int8, topk:1%, ..."},
+    {"--codec-rules", "STRETTO_CODEC_RULES", "By name of parameter: '*.bias=none,head.*=int8'"},
     {"--chunk", "STRETTO_CHUNK", "Unit of transfer, for example 1m; 0: a message per parameter"},
     {"--timeout", "STRETTO_TIMEOUT", "For ranks to appear and for a step's waits, e.g. 60s"},
     {"--token", "STRETTO_TOKEN", "Secret shared by the ranks (default on one host: a random one)"},

@@ -3,6 +3,7 @@
 
 #include "base/log.hpp"
 #include "config_file.hpp"
+#include "engine/codec_choice.hpp"
 
 #include "stretto/options.hpp"
 
@@ -96,6 +97,26 @@ Status check_threads(const std::string& value) {
   return check_number(value, 64);
 }
 
+Status check_minimum(const std::string& value) {
+  return check_number(value, SIZE_MAX);
+}
+
+Status check_codecs(const EngineOptions& options) {
+  return status_of(engine::choose_codecs({}, options));
+}
+
+Status check_codec(const std::string& value) {
+  EngineOptions options;
+  options.codec = value;
+  return check_codecs(options);
+}
+
+Status check_codec_rules(const std::string& value) {
+  EngineOptions options;
+  options.codec_rules = value;
+  return check_codecs(options);
+}
+
 Status check_port(const std::string& value) {
   return check_number(value, 65535);
 }
@@ -104,7 +125,7 @@ Status check_log(const std::string& value) {
   return status_of(parse_log_level(value));
 }
 
-constexpr std::array<Known, 18> kKnown{{
+constexpr std::array<Known, 22> kKnown{{
     {"STRETTO_SCHEDULE",
      "backward",
      "when gradients travel: backward or sequential",
@@ -127,6 +148,22 @@ constexpr std::array<Known, 18> kKnown{{
     {"STRETTO_REDUCTION_THREADS",
      "0",
      "threads that add beside the progress thread",
+     {Form::kNumber, check_threads}},
+    {"STRETTO_CODEC",
+     "none",
+     "of gradients on the wire: none, fp16, int8, topk:1%, ... (stretto bench codec --help)",
+     {Form::kText, check_codec}},
+    {"STRETTO_CODEC_RULES",
+     "",
+     "codecs by name of parameter, the first that fits: *.bias=none,head.*=int8",
+     {Form::kText, check_codec_rules}},
+    {"STRETTO_CODEC_MINIMUM",
+     "1024",
+     "elements that a matrix has at least to be encoded without a rule",
+     {Form::kNumber, check_minimum}},
+    {"STRETTO_CODEC_THREADS",
+     "1",
+     "threads that encode and decode",
      {Form::kNumber, check_threads}},
     {"STRETTO_TIMEOUT",
      "60s",

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Settings of a file lie between what the code says and the environment; doctor says where each comes from.
 . "$(dirname "$0")/common.sh"
-unset RANK STRETTO_WINDOW STRETTO_EXCHANGE STRETTO_CHUNK STRETTO_LINK STRETTO_LOG STRETTO_TOKEN STRETTO_SCHEDULE STRETTO_PORTS STRETTO_REDUCTION_THREADS
+unset RANK STRETTO_WINDOW STRETTO_EXCHANGE STRETTO_CHUNK STRETTO_LINK STRETTO_LOG STRETTO_TOKEN STRETTO_SCHEDULE STRETTO_PORTS STRETTO_REDUCTION_THREADS STRETTO_CODEC STRETTO_CODEC_RULES STRETTO_CODEC_MINIMUM STRETTO_CODEC_THREADS
 
 file=$folder/job.toml
 cat >"$file" <<'END'
@@ -69,7 +69,7 @@ expect_text out 'choose debug, info, warning, error or off'
 
 # What is wrong is named before anything starts; the words are in tests/golden/errors.
 for line in 'shedule = "backward"' 'ports = 70000' 'ports = "5"' 'schedule = "full"' 'transport = "pigeon"' \
-  'chunk = 5' 'reduction_threads = 65' 'window = "wide"' 'log = "loud"' 'timeout = 60' 'master_addr = "x"' '[run]'; do
+  'chunk = 5' 'reduction_threads = 65' 'window = "wide"' 'log = "loud"' 'codec = "int7"' 'codec = "topk:0%"' 'codec_rules = "x"' 'timeout = 60' 'master_addr = "x"' '[run]'; do
   printf '\n%s\n' "$line" >"$file"
   expect_code 2 "$stretto" run --config "$file" -- sh -c 'echo started'
   expect_text err "^stretto: $file:2: "

@@ -3,7 +3,7 @@
 # Small replays: every element of three steps is right whatever the schedule, errors have their exit codes.
 . "$(dirname "$0")/../cli/common.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN
-unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_ORDER STRETTO_TRANSPORT STRETTO_TRACE
+unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_CODEC STRETTO_ORDER STRETTO_TRANSPORT STRETTO_TRACE
 
 # A tiny model: a layer without time, one without bytes, one of several chunks.
 profile=$folder/tiny.bk.log
@@ -40,6 +40,13 @@ expect_result exchange '"[^"]*owner[^"]*"'
 replay 3 --exchange ring --order any
 expect_result exchange '"ring"'
 expect_result order '"native"'
+for codec in fp16 bf16 int8 int4 sign signmaj topk:1% randomk:1% powersgd:4; do
+  replay 3 --codec "$codec"
+  expect_result codec "\"$codec\""
+  expect_result exchange '"owner"'
+done
+replay 2 --codec int8 --exchange one-hop
+replay 1 --codec sign
 replay 1
 expect_result order '"rank"'
 
@@ -76,6 +83,12 @@ expect_code 2 "$stretto" replay --profile "$profile" --time-scale -1
 expect_code 2 "$stretto" replay --profile "$profile" --byte-scale 1e6
 expect_code 2 "$stretto" replay --profile "$profile" --schedule full
 expect_text err "cannot read 'full' as a schedule"
+expect_code 2 "$stretto" replay --profile "$profile" --codec int7
+expect_text err "codec 'int7': there is no such codec; known are none, fp16, "
+expect_code 2 "$stretto" replay --profile "$profile" --codec topk:101%
+expect_text err "codec 'topk:101%': .*above 0 and up to 100%"
+expect_code 2 "$stretto" replay --profile "$profile" --codec int8 --exchange ring --order any
+expect_text err 'the exchange ring takes no codec; choose owner'
 expect_code 2 "$stretto" replay --profile "$profile" --exchange ring
 expect_text err 'STRETTO_ORDER=any (--order any)'
 expect_code 2 "$stretto" run -n 2 -- sh -c 'exec "$0" replay --profile "$1" --steps $((2 + RANK))' "$stretto" "$profile"

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../cli/common.sh"
 with_mpirun=$2 mpirun=$3
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT STRETTO_TOKEN
-unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_ORDER STRETTO_TRANSPORT STRETTO_TRACE STRETTO_LINK
+unset STRETTO_SCHEDULE STRETTO_CHUNK STRETTO_EXCHANGE STRETTO_CODEC STRETTO_ORDER STRETTO_TRANSPORT STRETTO_TRACE STRETTO_LINK
 profile=$folder/tiny.bk.log
 printf 'a tiny model\n1\n6\n500,4000\n0,120\n300,0\n20,16\n700,2000000\n400,4096\n' >"$profile"
 replay=("$stretto" replay --json --profile "$profile" --time-scale 1 --byte-scale 1 --steps 4 --warmup 1)
