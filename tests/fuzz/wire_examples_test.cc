@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples from which the network's fuzz targets start: what our own encoders make, so that a
-// target is past its first checks from the beginning.  Fails if the files in tests/fuzz/corpus are
-// not these; with STRETTO_WRITE_EXAMPLES it writes them instead.
+// The examples from which the fuzz targets of the network and of the codecs start: what our own
+// encoders make, so that a target is past its first checks from the beginning.  Fails if the files
+// in tests/fuzz/corpus are not these; with STRETTO_WRITE_EXAMPLES it writes them instead.
+#include "codec_fuzz.hpp"
 #include "exchange/shared/descriptor_test_support.hpp"
 #include "rendezvous/frame.hpp"
 #include "transport/tcp/handshake.hpp"
@@ -211,6 +212,75 @@ void add_letters(Examples& examples) {
   examples[folder + "no_secret"] = joined({byte(1), Input(16), letter(1, 5)});
 }
 
+// Wires of codecs; the first byte says which one, the second how many elements.
+
+Input codec_wire(const spi::Codec& codec, std::uint8_t elements) {
+  spi::CodecSegment segment;
+  segment.element_count = codec::fuzzed_elements(elements);
+  segment.seed = elements;
+  std::vector<float> values(segment.element_count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 7919 % 1001) - 500.0F;
+  }
+  Input wire(codec.most_wire_bytes(segment, 0));
+  const auto encoding =
+      codec.encode(segment, {}, std::as_bytes(std::span(values)), {}, wire).value();
+  wire.resize(encoding.wire_bytes);
+  return wire;
+}
+
+/// The wires of both rounds of a matrix that one rank encodes.
+std::vector<Input> factor_wires(const spi::Codec& codec, std::uint8_t rows) {
+  const spi::CodecSegment segment = codec::fuzzed_matrix(rows);
+  std::vector<float> values(segment.element_count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 7919 % 1001) - 500.0F;
+  }
+  const std::vector<float> residual(values.size());
+  std::vector<float> left(values.size());
+  const std::vector<float> state(codec.state_floats(segment));
+  std::vector<float> next_state(state.size());
+  std::vector<float> scratch(codec.scratch_floats(segment));
+  const spi::CodecMemory memory{
+      residual.data(), left.data(), 1, state.data(), next_state.data(), scratch.data()};
+  std::vector<Input> wires;
+  for (unsigned round = 0; round < 2; ++round) {
+    spi::CodecRound call;
+    call.round = round;
+    Input wire(codec.most_wire_bytes(segment, round));
+    const auto encoding =
+        codec.encode(segment, call, std::as_bytes(std::span(values)), memory, wire).value();
+    wire.resize(encoding.wire_bytes);
+    std::vector<float> result(values.size());
+    const Status decoded =
+        codec.decode(segment, call, wire, memory, std::as_writable_bytes(std::span(result)));
+    EXPECT_TRUE(decoded.is_ok()) << decoded.to_string();
+    wires.push_back(std::move(wire));
+  }
+  return wires;
+}
+
+void add_factors(Examples& examples, const std::string& target, const codec::Codecs& codecs) {
+  constexpr std::uint8_t kRows = 3;
+  for (std::size_t i = 0; i < codecs.size(); ++i) {
+    const auto wires = factor_wires(*codecs[i], kRows);
+    for (unsigned round = 0; round < 2; ++round) {
+      examples[target + "/codec" + std::to_string(i) + "_round" + std::to_string(round)] =
+          joined({byte(static_cast<unsigned>(i) + 128 * round), byte(kRows), wires[round]});
+    }
+  }
+}
+
+void add_codecs(Examples& examples, const std::string& target, const codec::Codecs& codecs) {
+  constexpr std::uint8_t kElements = 100;
+  for (std::size_t i = 0; i < codecs.size(); ++i) {
+    std::string name = codecs[i]->traits().name;
+    std::erase_if(name, [](char c) { return c == ':' || c == '%'; });
+    examples[target + "/" + name] = joined(
+        {byte(static_cast<unsigned>(i)), byte(kElements), codec_wire(*codecs[i], kElements)});
+  }
+}
+
 std::filesystem::path folder() {
   return STRETTO_FUZZ_CORPUS;
 }
@@ -239,6 +309,9 @@ TEST(WireExamples, AreWhatTheEncodersMakeToday) {
   ASSERT_NO_FATAL_FAILURE(add_handshakes(examples));
   add_data_frames(examples);
   add_letters(examples);
+  add_codecs(examples, "codec_sparse_fuzz", codec::sparse_fuzz_codecs());
+  add_codecs(examples, "codec_elementwise_fuzz", codec::elementwise_fuzz_codecs());
+  add_factors(examples, "codec_factors_fuzz", codec::factors_fuzz_codecs());
   if (std::getenv("STRETTO_WRITE_EXAMPLES") != nullptr) {
     write(examples);
   }
