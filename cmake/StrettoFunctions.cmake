@@ -82,7 +82,7 @@ function(stretto_add_test name)
 endfunction()
 
 # stretto_add_fuzz(foo_fuzz SOURCES foo_fuzz.cc LINK targets), in tests/fuzz: with STRETTO_FUZZ a libFuzzer
-# target, which CI runs for a minute; without it a unit test of the same code on the examples and what is near them.
+# target, which CI runs for 45 s; without it a unit test of the same code on the examples and what is near them.
 # Examples to start from lie in tests/fuzz/corpus/foo_fuzz.
 function(stretto_add_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
