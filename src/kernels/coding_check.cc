@@ -68,7 +68,7 @@ bool are_int4(const std::byte* payload, std::size_t n) noexcept {
   for (std::size_t i = 0; i < n / 2; ++i) {
     const bool is_code = (payload[i] & std::byte{0x0f}) != std::byte{0};
     const bool is_other = (payload[i] & std::byte{0xf0}) != std::byte{0};
-    beyond |= is_code & is_other ? std::byte{0} : std::byte{1};
+    beyond |= (is_code & is_other) ? std::byte{0} : std::byte{1};
   }
   const bool last = n % 2 == 0 || (std::to_integer<unsigned>(payload[n / 2]) & 0x0fU) != 0;
   return beyond == std::byte{0} && last && is_rest(payload, 4 * n);

@@ -123,7 +123,7 @@ Written run(const Case& c, const Input& input, std::size_t shift) {
   const auto [rows, columns, rank] = c.shape;
   const std::size_t n = rows * columns;
   Bytes values(input.values.size());
-  std::copy_n(input.values.begin(), n * size_of(c.dtype), values.begin() + shift);
+  std::copy_n(input.values.begin(), n * size_of(c.dtype), values.data() + shift);
   const LowRankSource source{
       c.dtype, values.data() + shift, c.has_residual ? input.residual.data() : nullptr, 0.75F};
   Written out;
