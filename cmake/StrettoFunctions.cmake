@@ -58,13 +58,17 @@ if(STRETTO_BUILD_TESTS)
   add_custom_target(quick_tests)
 endif()
 
-# stretto_add_test(name SOURCES a_test.cc ... LINK targets [LABEL unit|conformance|slow] [TIMEOUT s])
-# One ctest entry per binary; the label defaults to unit.
+# stretto_add_test(name SOURCES a_test.cc ... LINK targets [LABEL unit|conformance|slow] [TIMEOUT s] [ONE_THREAD])
+# One ctest entry per binary; the label defaults to unit.  What has but ONE_THREAD is not built under ThreadSanitizer, which
+# would find nothing in it.
 function(stretto_add_test name)
   if(NOT STRETTO_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "LABEL;TIMEOUT" "SOURCES;LINK;ARGUMENTS" ${ARGN})
+  if(ARG_ONE_THREAD AND STRETTO_SANITIZE MATCHES "thread")
+    return()
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} stretto_options GTest::gtest_main)
@@ -82,11 +86,14 @@ function(stretto_add_test name)
 endfunction()
 
 # stretto_add_fuzz(foo_fuzz SOURCES foo_fuzz.cc LINK targets), in tests/fuzz: with STRETTO_FUZZ a libFuzzer
-# target, which CI runs for 45 s; without it a unit test of the same code on the examples and what is near them.
+# target, which CI runs for 40 s; without it a unit test of the same code on the examples and what is near them.
 # Examples to start from lie in tests/fuzz/corpus/foo_fuzz.
 function(stretto_add_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   if(NOT STRETTO_FUZZ)
+    if(STRETTO_SANITIZE)
+      return()  # .ci/run fuzz runs the same code under sanitizers
+    endif()
     stretto_add_test(${name}_test SOURCES near_examples_test.cc ${ARG_SOURCES} LINK ${ARG_LINK})
     target_compile_definitions(${name}_test PRIVATE
       STRETTO_FUZZ_EXAMPLES="${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")
