@@ -18,6 +18,15 @@ Status EngineImpl::park() {
   return wait_until([&] { return board_->parked.load(std::memory_order_acquire) == 1; });
 }
 
+/// Cuts chunks anew from `plan_order_` and `plan_is_coded_`, while the progress thread is parked.
+Status EngineImpl::resume_with_new_plan() {
+  const auto plan = schedule::make_plan(layout_, plan_order_, options_.chunk_bytes, plan_is_coded_);
+  STRETTO_TRY(progress_->stepper().set_plan(plan, plan_order_, kEpoch));
+  Command resume;
+  resume.kind = Command::Kind::kResume;
+  return progress_->push(resume);
+}
+
 /// Values that are broadcast travel as they are, gradients in their codecs: each by a plan of its
 /// own.
 Status EngineImpl::change_plan(bool coded) {
@@ -25,11 +34,7 @@ Status EngineImpl::change_plan(bool coded) {
   STRETTO_TRY(
       agree_to_change_plan(group_->control(), step_ + 1, Deadline::after(options_.timeout)));
   plan_is_coded_ = coded;
-  const auto plan = schedule::make_plan(layout_, plan_order_, options_.chunk_bytes, coded);
-  STRETTO_TRY(progress_->stepper().set_plan(plan, plan_order_, kEpoch));
-  Command resume;
-  resume.kind = Command::Kind::kResume;
-  return progress_->push(resume);
+  return resume_with_new_plan();
 }
 
 /// Residuals of another number of ranks become this one's by the samples of the first step.
@@ -46,18 +51,14 @@ Status EngineImpl::agree_on_samples(std::uint64_t samples) {
 Status EngineImpl::replan() {
   replan_ = false;
   STRETTO_TRY(park());
-  Stepper& stepper = progress_->stepper();
-  STRETTO_TRY_ASSIGN(
-      auto order,
-      agree_on_order(
-          group_->control(), stepper.seen_order(), step_ + 1, Deadline::after(options_.timeout)));
+  STRETTO_TRY_ASSIGN(auto order,
+                     agree_on_order(group_->control(),
+                                    progress_->stepper().seen_order(),
+                                    step_ + 1,
+                                    Deadline::after(options_.timeout)));
   order.push_back(static_cast<std::uint32_t>(users_));  // the footer comes last
   plan_order_ = std::move(order);
-  const auto plan = schedule::make_plan(layout_, plan_order_, options_.chunk_bytes, plan_is_coded_);
-  STRETTO_TRY(stepper.set_plan(plan, plan_order_, kEpoch));
-  Command resume;
-  resume.kind = Command::Kind::kResume;
-  return progress_->push(resume);
+  return resume_with_new_plan();
 }
 
 Status EngineImpl::broadcast(std::span<std::byte* const> values) {

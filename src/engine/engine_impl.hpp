@@ -68,6 +68,7 @@ class EngineImpl final : public Engine {
   Status build();
   Status begin(const StepOptions& options, bool broadcast);
   Status park();
+  Status resume_with_new_plan();
   Status replan();
   Status change_plan(bool coded);
   Status agree_on_samples(std::uint64_t samples);

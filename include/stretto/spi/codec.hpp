@@ -46,6 +46,9 @@ struct CodecSegment {
 /// sums.  Each step reads what the one before has left and writes what the next one is to find into
 /// other memory, all of it: so a step that is abandoned has changed nothing.
 ///
+/// Whoever does not encode in a step keeps its residual, and its state unless decode writes the
+/// next one: the caller sees to that before the step's first call.
+///
 /// Ownership: the caller's, zeroed before the first step.
 struct CodecMemory {
   const float* residual = nullptr;  ///< [element_count]; null: no error feedback
