@@ -100,6 +100,10 @@ void train(const Options& options, std::vector<Run>& runs, std::size_t rank, std
 /// In the words of bench/peers/ddp_train.py: bench/train.py holds them against each other.
 std::string optimizer_of(const Options& options) {
   std::array<char, 64> text{};
+  if (options.optimizer == "adam") {
+    std::snprintf(text.data(), text.size(), "adam %g", options.learning_rate);
+    return text.data();
+  }
   std::snprintf(text.data(), text.size(), "sgd %g %g", options.learning_rate, options.momentum);
   return text.data();
 }

@@ -12,6 +12,7 @@ constexpr int kUsage = 2;
 constexpr double kLearningRate = 0.05;
 constexpr double kResNetLearningRate = 0.02;
 constexpr double kTransformerLearningRate = 0.1;
+constexpr double kAdamLearningRate = 0.001;
 constexpr std::size_t kTestPictures = 10'000;
 constexpr std::size_t kTestWindows = 400;
 
@@ -22,6 +23,9 @@ void complete(Options& options) {
   if (options.learning_rate == 0) {
     options.learning_rate =
         residual ? kResNetLearningRate : (text ? kTransformerLearningRate : kLearningRate);
+    if (options.optimizer == "adam") {
+      options.learning_rate = kAdamLearningRate;
+    }
   }
   if (!options.test_count) {
     options.test_count = residual ? 0 : (text ? kTestWindows : kTestPictures);
@@ -56,10 +60,17 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
          "--batch", options.batch, "Pictures, or windows of 128 characters, per rank and step")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option(
-         "--lr", options.learning_rate, "Learning rate [0.05; resnet18: 0.02; transformer: 0.1]")
+  app.add_option("--optimizer", options.optimizer, "sgd or adam")
+      ->check(CLI::IsMember({"sgd", "adam"}))
+      ->capture_default_str();
+  app.add_option("--lr",
+                 options.learning_rate,
+                 "Learning rate [0.05; resnet18: 0.02; transformer: 0.1; adam: 0.001]")
       ->check(CLI::PositiveNumber);
-  app.add_flag("--decay", options.decay, "Let the learning rate fall to 0, as half a cosine");
+  app.add_flag(
+      "--decay",
+      options.decay,
+      "Let the learning rate rise in a tenth of all steps, then fall to 0 as half a cosine");
   app.add_option("--momentum", options.momentum, "Momentum of SGD")->capture_default_str();
   app.add_option("--data",
                  options.data,

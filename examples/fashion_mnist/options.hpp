@@ -13,12 +13,13 @@ namespace fashion_mnist {
 struct Options {
   std::string model = "cnn";
   std::size_t epochs = 2;
-  std::size_t steps = 0;     ///< instead of epochs, after the warm-up; 0: not given
-  std::size_t warmup = 0;    ///< steps at the start that are not timed
-  std::size_t batch = 64;    ///< pictures or windows of text per rank and step
-  double learning_rate = 0;  ///< 0: what suits the model
+  std::size_t steps = 0;   ///< instead of epochs, after the warm-up; 0: not given
+  std::size_t warmup = 0;  ///< steps at the start that are not timed
+  std::size_t batch = 64;  ///< pictures or windows of text per rank and step
+  std::string optimizer = "sgd";
+  double learning_rate = 0;  ///< 0: what suits the model and the optimizer
   double momentum = 0.9;
-  bool decay = false;  ///< of the learning rate, as half a cosine
+  bool decay = false;  ///< of the learning rate, which first rises
   std::string data;    ///< empty: where Debian has the pictures; the transformer must be told
   Sharding sharding = Sharding::kMixed;
   bool exchange = true;

@@ -20,6 +20,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
@@ -30,7 +31,7 @@ namespace slt = stretto::libtorch;
 
 struct Trainer::Parts {
   std::shared_ptr<Net> net;
-  std::optional<torch::optim::SGD> optimizer;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::optional<slt::DistributedDataParallel> ddp;
 };
 
@@ -54,7 +55,17 @@ std::map<std::string, std::string> texts_of(const Options& options) {
   return {{"model", options.model},
           {"batch", std::to_string(options.batch)},
           {"seed", std::to_string(options.seed)},
+          {"optimizer", options.optimizer},
           {"by_class", options.sharding == Sharding::kByClass ? "yes" : "no"}};
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Options& options, const Net& net) {
+  if (options.optimizer == "adam") {
+    return std::make_unique<torch::optim::Adam>(net.parameters(),
+                                                torch::optim::AdamOptions(options.learning_rate));
+  }
+  return std::make_unique<torch::optim::SGD>(
+      net.parameters(), torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum));
 }
 
 /// In the first gradient that comes, flips a bit of the largest number: that one surely counts.
@@ -128,9 +139,7 @@ Trainer::Trainer(const Options& options,
   }
   torch::manual_seed(options.seed);
   parts_->net = make_model(options.model, task_->classes());
-  parts_->optimizer.emplace(
-      parts_->net->parameters(),
-      torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum));
+  parts_->optimizer = make_optimizer(options, *parts_->net);
   if (options.resume) {
     load(options.checkpoint);
   }
@@ -143,7 +152,7 @@ Trainer::Trainer(const Options& options,
         *parts_->net,
         slt::DistributedDataParallelOptions{.engine = engine,
                                             .environment = slt::Environment::kIgnore,
-                                            .optimizer = &*parts_->optimizer});
+                                            .optimizer = parts_->optimizer.get()});
     if (options.resume) {
       parts_->ddp->load_residuals(residuals_of(options.checkpoint, done_), done_, world_size_);
       saved_.push_back(done_);
@@ -162,10 +171,13 @@ std::size_t Trainer::steps_per_epoch() const {
   return task_->steps_per_epoch();
 }
 
-/// Half a cosine from --lr towards 0 over all steps.
+/// Straight up to --lr in a tenth of all steps, then towards 0 as half a cosine.
 void Trainer::set_learning_rate() {
+  constexpr double kRise = 0.1;
   const double done = static_cast<double>(done_) / static_cast<double>(total_steps());
-  const double rate = options_.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
+  const double fall = std::max(0.0, (done - kRise) / (1 - kRise));
+  const double share = done < kRise ? done / kRise : 0.5 * (1 + std::cos(std::numbers::pi * fall));
+  const double rate = options_.learning_rate * share;
   for (auto& group : parts_->optimizer->param_groups()) {
     group.options().set_lr(rate);
   }
@@ -256,12 +268,12 @@ void Trainer::save(const std::string& path) {
   }
   slt::save_checkpoint(path,
                        *parts_->net,
-                       &*parts_->optimizer,
+                       parts_->optimizer.get(),
                        {.step = done_, .world_size = world_size_, .texts = texts_of(options_)});
 }
 
 void Trainer::load(const std::string& path) {
-  const auto info = slt::load_checkpoint(path, *parts_->net, &*parts_->optimizer);
+  const auto info = slt::load_checkpoint(path, *parts_->net, parts_->optimizer.get());
   for (const auto& [key, text] : texts_of(options_)) {
     const auto found = info.texts.find(key);
     if (found == info.texts.end() || found->second != text) {

@@ -14,8 +14,9 @@ namespace stretto::codec {
 /// Options: feedback=on|off, and for int8 and int4 rounding=nearest|stochastic; stochastic is
 ///          unbiased, and without feedback if nobody asks for it.
 /// Sources: fp16, bf16: rounding, with a power of two per block for fp16.  int8, int4: QSGD
-///          (Alistarh et al. 2017) with the largest magnitude of a block.  sign: EF-SignSGD
-///          (Karimireddy et al. 2019) with the mean magnitude of a block.
+///          (Alistarh et al. 2017) with the largest magnitude of a block.  sign: 1-bit SGD's two
+///          means (Seide et al. 2014) on both sides of the middle of a block; its feedback:
+///          EF-SignSGD (Karimireddy et al. 2019).
 Result<std::shared_ptr<const spi::Codec>> make_elementwise_codec(const CodecName& name);
 
 }  // namespace stretto::codec

@@ -12,9 +12,9 @@
 //
 // A segment is coded in blocks of kCodingBlock elements, the last of which may be shorter.  The
 // value of an element is x = value * scale + residual * factor.  Blocks know the largest |x| or the
-// mean |x|; sums over a block go through kSumLanes partial sums, element i into sum i % kSumLanes,
-// which are then added in pairs: (0 + 8), (1 + 9), ..., then (0 + 4), ..., so that every width of
-// vector gives the same bits.
+// means of what is small and what is large; sums over a block go through kSumLanes partial sums,
+// element i into sum i % kSumLanes, which are then added in pairs: (0 + 8), (1 + 9), ..., then (0 +
+// 4), ..., so that every width of vector gives the same bits.
 
 namespace stretto::kernels {
 
@@ -141,10 +141,28 @@ inline std::int32_t random_level(float x,
   return level > levels ? levels : (level < -levels ? -levels : level);
 }
 
-// --- one bit and a bfloat16 per block: the mean of |x|
+// --- one bit: whether x is above the middle of its block; and two bfloat16 per block: the means of
+// what is below and of what is above (1-bit SGD, Seide et al. 2014, with their two means; gradients
+// are mostly near zero with a few large ones, which zero as a threshold would not tell apart)
 
-inline std::uint16_t sign_block_scale(float sum_of_magnitudes, std::size_t count) noexcept {
-  return float_to_brain(sum_of_magnitudes / static_cast<float>(count));
+/// Of at least one element.
+inline float middle_of(float smallest, float largest) noexcept {
+  return (smallest + largest) * 0.5F;
+}
+
+struct SignMeans {
+  std::uint16_t below = 0;
+  std::uint16_t above = 0;  ///< never less
+};
+/// There is always one below: the smallest.
+inline SignMeans sign_means(float sum_below,
+                            float sum_above,
+                            std::size_t count,
+                            std::size_t count_above) noexcept {
+  const float below = sum_below / static_cast<float>(count - count_above);
+  const float above = count_above == 0 ? below : sum_above / static_cast<float>(count_above);
+  // Where all lie close together, rounding of the sums could turn them round.
+  return {float_to_brain(below), float_to_brain(above < below ? below : above)};
 }
 
 /// A vote has no zero, so a coin decides.

@@ -17,6 +17,7 @@ struct CodingBlock {
   alignas(64) std::array<float, kCodingBlock> x{};
   std::uint32_t largest = 0;  ///< |x|, as bits
   float magnitudes = 0;       ///< sum of |x|
+  float middle = 0;  ///< between the smallest and the largest x; of vectors, for sign alone
   float value_squares = 0;
   std::size_t refused = 0;
 };
@@ -33,6 +34,7 @@ inline float load_scalar(DType dtype, const std::byte* from, std::size_t i) noex
   return 0;
 }
 
+/// Of at least one element.
 inline void read_block_scalar(const EncodeTask& task,
                               std::size_t first,
                               std::size_t count,
@@ -59,6 +61,21 @@ inline void read_block_scalar(const EncodeTask& task,
   }
   block.magnitudes = sum_of_lanes(magnitudes.data());
   block.value_squares = sum_of_lanes(squares.data());
+  const auto [smallest, largest] = std::minmax_element(block.x.begin(), block.x.begin() + count);
+  block.middle = middle_of(*smallest, *largest);
+}
+
+inline SignMeans sign_means_scalar(const CodingBlock& block, std::size_t count) noexcept {
+  std::array<float, kSumLanes> below{};
+  std::array<float, kSumLanes> above{};
+  std::size_t count_above = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float x = block.x[i];
+    auto& lanes = x > block.middle ? above : below;
+    lanes[i % kSumLanes] = lanes[i % kSumLanes] + x;
+    count_above += x > block.middle ? 1 : 0;
+  }
+  return sign_means(sum_of_lanes(below.data()), sum_of_lanes(above.data()), count, count_above);
 }
 
 }  // namespace stretto::kernels

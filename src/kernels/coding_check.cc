@@ -28,8 +28,9 @@ bool is_scale(WireFormat format, const std::byte* scale) noexcept {
       return step >= 0 && !beyond_coding_limit(step);
     }
     case WireFormat::kSign: {
-      const float mean = brain_to_float(get<std::uint16_t>(scale, 0));
-      return mean >= 0 && !beyond_coding_limit(mean);
+      const float below = brain_to_float(get<std::uint16_t>(scale, 0));
+      const float above = brain_to_float(get<std::uint16_t>(scale, 1));
+      return !beyond_coding_limit(below) && !beyond_coding_limit(above) && below <= above;
     }
     case WireFormat::kBrain:
     case WireFormat::kVote:

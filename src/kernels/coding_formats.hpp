@@ -19,10 +19,9 @@ constexpr std::size_t scale_bytes(WireFormat format) noexcept {
   switch (format) {
     case WireFormat::kHalf:
       return 1;
-    case WireFormat::kSign:
-      return 2;
     case WireFormat::kInt8:
     case WireFormat::kInt4:
+    case WireFormat::kSign:
       return 4;
     case WireFormat::kBrain:
     case WireFormat::kVote:

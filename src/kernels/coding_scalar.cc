@@ -55,8 +55,11 @@ void put_scale(WireFormat format,
     case WireFormat::kInt8:
     case WireFormat::kInt4:
       return put(wire, b, quantum_of(block.largest, static_cast<float>(levels_of(format))).step);
-    case WireFormat::kSign:
-      return put(wire, b, sign_block_scale(block.magnitudes, count));
+    case WireFormat::kSign: {
+      const SignMeans means = sign_means_scalar(block, count);
+      put(wire, 2 * b, means.below);
+      return put(wire, 2 * b + 1, means.above);
+    }
     case WireFormat::kBrain:
     case WireFormat::kVote:
       return;
@@ -78,10 +81,8 @@ float element(WireFormat format, const std::byte* wire, std::size_t n, std::size
     case WireFormat::kInt4:
       return static_cast<float>(static_cast<int>(get_bits(payload, i, 4)) - 8) *
              get<float>(wire, b);
-    case WireFormat::kSign: {
-      const float scale = brain_to_float(get<std::uint16_t>(wire, b));
-      return get_bits(payload, i, 1) != 0 ? -scale : scale;
-    }
+    case WireFormat::kSign:
+      return brain_to_float(get<std::uint16_t>(wire, 2 * b + get_bits(payload, i, 1)));
     case WireFormat::kVote:
       return get_bits(payload, i, 1) != 0 ? -1.0F : 1.0F;
   }
@@ -113,7 +114,7 @@ void put_element(WireFormat format,
                  : put_bits(payload, i, 4, static_cast<unsigned>(level + 8));
     }
     case WireFormat::kSign:
-      return put_bits(payload, i, 1, x < 0 ? 1U : 0U);
+      return put_bits(payload, i, 1, x > block.middle ? 1U : 0U);
     case WireFormat::kVote:
       return put_bits(payload, i, 1, vote_of(x, chance(task.seed, i)));
   }

@@ -160,7 +160,7 @@ EncodeFacts encode_segment(const EncodeTask& task) {
                       task.residual == nullptr ? kNoResidual.data() : task.residual + first,
                       task.scale,
                       task.factor};
-    if (!read_block<Format, kFeedback>(from, block)) {
+    if (!read_block<kFormat, Format, kFeedback>(from, block)) {
       read_block_scalar(task, first, kCodingBlock, block);
     }
     Target to =

@@ -69,7 +69,7 @@ HWY_INLINE Row zero_row() {
 }
 
 /// Reads a whole block.  False if there are values to refuse.
-template <typename Format, bool kFeedback>
+template <WireFormat kFormat, typename Format, bool kFeedback>
 HWY_INLINE bool read_block(const Source& from, CodingBlock& block) {
   const VF32 scale = hn::Set(F32(), from.scale);
   const VF32 factor = hn::Set(F32(), from.factor);
@@ -77,6 +77,8 @@ HWY_INLINE bool read_block(const Source& from, CodingBlock& block) {
   Row magnitudes = zero_row();
   Row squares = zero_row();
   Row largest = zero_row();
+  VF32 least = hn::Set(F32(), float_of(0x7f800000U));
+  VF32 greatest = hn::Neg(least);
   for (std::size_t row = 0; row < kCodingBlock; row += kSumLanes) {
     for (std::size_t v = 0; v < kRowVectors; ++v) {
       const std::size_t i = row + v * hn::MaxLanes(F32());
@@ -89,7 +91,15 @@ HWY_INLINE bool read_block(const Source& from, CodingBlock& block) {
           hn::BitCast(F32(), hn::Max(hn::BitCast(di, largest.v[v]), hn::BitCast(di, magnitude)));
       magnitudes.v[v] = hn::Add(magnitudes.v[v], magnitude);
       squares.v[v] = hn::Add(squares.v[v], hn::Mul(scaled, scaled));
+      if constexpr (kFormat == WireFormat::kSign) {
+        least = hn::Min(least, x);
+        greatest = hn::Max(greatest, x);
+      }
     }
+  }
+  if constexpr (kFormat == WireFormat::kSign) {
+    block.middle = middle_of(hn::GetLane(hn::MinOfLanes(F32(), least)),
+                             hn::GetLane(hn::MaxOfLanes(F32(), greatest)));
   }
   VI32 most = hn::BitCast(di, largest.v[0]);
   for (std::size_t v = 1; v < kRowVectors; ++v) {
@@ -110,8 +120,9 @@ struct Wire;
 
 /// What encode needs to know of a block to write its elements.
 struct BlockScale {
-  float scale = 0;    ///< for x, before it is rounded
-  float unscale = 0;  ///< and after
+  float scale = 0;    ///< for x, before it is rounded; sign: the middle
+  float unscale = 0;  ///< and after; sign: the mean of what is below the middle
+  float above = 0;    ///< sign: the mean of what is above
 };
 
 template <>
@@ -311,19 +322,41 @@ HWY_INLINE hn::Mask<F32> get_mask(const std::byte* payload, std::size_t i) {
   return hn::LoadMaskBits(F32(), bits.data());
 }
 
+/// Of a whole block.
+HWY_INLINE SignMeans sign_means_of_block(const CodingBlock& block) {
+  const F32 d;
+  const VF32 threshold = hn::Set(d, block.middle);
+  Row below = zero_row();
+  Row above = zero_row();
+  std::size_t count_above = 0;
+  for (std::size_t row = 0; row < kCodingBlock; row += kSumLanes) {
+    for (std::size_t v = 0; v < kRowVectors; ++v) {
+      const VF32 x = hn::Load(d, block.x.data() + row + v * hn::MaxLanes(d));
+      const auto is_above = hn::Gt(x, threshold);
+      above.v[v] = hn::Add(above.v[v], hn::IfThenElseZero(is_above, x));
+      below.v[v] = hn::Add(below.v[v], hn::IfThenZeroElse(is_above, x));
+      count_above += hn::CountTrue(d, is_above);
+    }
+  }
+  return sign_means(sum_of_row(below), sum_of_row(above), kCodingBlock, count_above);
+}
+
 template <>
 struct Wire<WireFormat::kSign> {
   static HWY_INLINE BlockScale put_scale(const CodingBlock& block,
                                          std::size_t count,
                                          std::byte* to) {
-    const std::uint16_t scale = sign_block_scale(block.magnitudes, count);
-    std::memcpy(to, &scale, sizeof scale);
-    return {0, brain_to_float(scale)};
+    const SignMeans means =
+        count == kCodingBlock ? sign_means_of_block(block) : sign_means_scalar(block, count);
+    std::memcpy(to, &means.below, sizeof means.below);
+    std::memcpy(to + sizeof means.below, &means.above, sizeof means.above);
+    return {block.middle, brain_to_float(means.below), brain_to_float(means.above)};
   }
   static HWY_INLINE BlockScale get_scale(const std::byte* from) {
-    std::uint16_t scale = 0;
-    std::memcpy(&scale, from, sizeof scale);
-    return {0, brain_to_float(scale)};
+    SignMeans means;
+    std::memcpy(&means.below, from, sizeof means.below);
+    std::memcpy(&means.above, from + sizeof means.below, sizeof means.above);
+    return {0, brain_to_float(means.below), brain_to_float(means.above)};
   }
   static HWY_INLINE VF32 put(const BlockScale& with,
                              VF32 x,
@@ -331,18 +364,17 @@ struct Wire<WireFormat::kSign> {
                              std::size_t i,
                              const EncodeTask&,
                              std::size_t) {
-    const auto negative = hn::Lt(x, hn::Zero(F32()));
-    put_mask(negative, payload, i);
-    return value_of(with, negative);
+    const auto is_above = hn::Gt(x, hn::Set(F32(), with.scale));
+    put_mask(is_above, payload, i);
+    return value_of(with, is_above);
   }
   static HWY_INLINE VF32 get(const BlockScale& with, const std::byte* payload, std::size_t i) {
     return value_of(with, get_mask(payload, i));
   }
 
  private:
-  static HWY_INLINE VF32 value_of(const BlockScale& with, hn::Mask<F32> negative) {
-    const VF32 scale = hn::Set(F32(), with.unscale);
-    return hn::IfThenElse(negative, hn::Neg(scale), scale);
+  static HWY_INLINE VF32 value_of(const BlockScale& with, hn::Mask<F32> is_above) {
+    return hn::IfThenElse(is_above, hn::Set(F32(), with.above), hn::Set(F32(), with.unscale));
   }
 };
 

@@ -14,7 +14,7 @@ enum class WireFormat : std::uint8_t {
   kBrain,  ///< bfloat16
   kInt8,   ///< -127..127, a float32 per block
   kInt4,   ///< -7..7, a float32 per block
-  kSign,   ///< one bit, a bfloat16 per block
+  kSign,   ///< one bit, two bfloat16 per block
   kVote,   ///< one bit: the sign; of a zero, a coin's
 };
 
