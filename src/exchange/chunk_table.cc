@@ -11,6 +11,8 @@ ChunkTable ChunkTable::make(std::span<const spi::ChunkDescription> chunks,
                             std::size_t one_hop_bytes) {
   ChunkTable table;
   table.ranks_ = ranks;
+  const bool any_coded = std::any_of(
+      chunks.begin(), chunks.end(), [](const auto& chunk) { return chunk.codec != nullptr; });
   for (const spi::ChunkDescription& description : chunks) {
     Chunk chunk;
     chunk.description = description;
@@ -18,10 +20,10 @@ ChunkTable ChunkTable::make(std::span<const spi::ChunkDescription> chunks,
     const std::size_t n = description.element_count;
     const std::size_t unit = 64 / size_of(description.dtype);
     const bool coded = description.codec != nullptr;
-    chunk.one_hop =
-        coded ? one_hop_bytes == SIZE_MAX : n * size_of(description.dtype) <= one_hop_bytes;
+    const bool small = n * size_of(description.dtype) <= one_hop_bytes;
+    chunk.one_hop = any_coded ? one_hop_bytes == SIZE_MAX : small;
     chunk.shard_elements = n;
-    if (!chunk.one_hop && !coded) {
+    if (!coded && !small) {
       chunk.shard_elements = ((n + ranks - 1) / ranks + unit - 1) / unit * unit;
     }
     chunk.shard_count = n == 0 ? 0 : (n + chunk.shard_elements - 1) / chunk.shard_elements;

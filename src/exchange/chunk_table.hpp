@@ -27,7 +27,9 @@ class ChunkTable {
 
   /// A chunk of up to `one_hop_bytes` is one shard that goes to everyone; others are cut into as
   /// many shards as there are ranks, at multiples of 64 bytes (fewer if the chunk is too short for
-  /// that).  A coded chunk is one shard, and goes to everyone only if all chunks do.
+  /// that).  A coded chunk is one shard.  Among coded chunks nothing goes to everyone, unless all
+  /// does: the step takes two hops anyway, and with many ranks the heads of so many small messages
+  /// would be a part of what travels.
   static ChunkTable make(std::span<const spi::ChunkDescription> chunks,
                          std::size_t ranks,
                          std::size_t one_hop_bytes);

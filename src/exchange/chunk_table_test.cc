@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/chunk_table.hpp"
 
+#include "codec/factory.hpp"
+
 #include <set>
 #include <utility>
 #include <vector>
@@ -39,6 +41,24 @@ TEST(ChunkTable, CountsTheShardsThatASubmissionNames) {
   EXPECT_EQ(table.check(part_of(1, 1, 0, 1), 1, never).value(), 3U);
   EXPECT_EQ(table.check(part_of(1, 1, 2, 2), 1, never).value(), 2U);
   EXPECT_EQ(table.check(part_of(2, 0, 0, 1), 1, never).value(), 0U);
+}
+
+TEST(ChunkTable, AmongCodedChunksASmallOneHasAnOwner) {
+  const auto codec = codec::make_codec("sign");
+  ASSERT_TRUE(codec.has_value());
+  spi::ChunkDescription coded{BucketId{0}, DType::kFloat32, 1000, spi::Combine::kMean};
+  coded.codec = codec->get();
+  coded.owner = Rank{2};
+  const spi::ChunkDescription plain{BucketId{1}, DType::kFloat32, 100, spi::Combine::kMean};
+  const std::vector<spi::ChunkDescription> both{coded, plain};
+  const ChunkTable table = ChunkTable::make(both, 4, 1024);
+  for (const std::size_t chunk : {0U, 1U}) {
+    EXPECT_FALSE(table.chunk(chunk).one_hop);
+    EXPECT_EQ(table.chunk(chunk).shard_count, 1U) << "one message to the owner, one back";
+  }
+  EXPECT_EQ(ChunkTable::make(both, 4, 256).chunk(1).shard_count, 4U) << "no longer small";
+  EXPECT_TRUE(ChunkTable::make(both, 4, SIZE_MAX).chunk(1).one_hop) << "the all-gather form";
+  EXPECT_TRUE(ChunkTable::make(std::vector{plain}, 4, 1024).chunk(0).one_hop);
 }
 
 TEST(ChunkTable, RefusesWhatIsNotInThePlanOrDoesNotFollow) {
