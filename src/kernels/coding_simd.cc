@@ -32,6 +32,14 @@ const CodingTable* coding_table() {
 
 // --- one block
 
+/// What will be read next.  It is fetched while a block is written, when memory has nothing else to
+/// give.
+struct Ahead {
+  const std::byte* values;
+  const float* residual;
+  std::size_t value_bytes;
+};
+
 /// Where a block's parts go.
 struct Target {
   std::byte* scale;
@@ -66,12 +74,17 @@ HWY_INLINE float write_block(const EncodeTask& task,
                              const CodingBlock& block,
                              std::size_t first,
                              std::size_t count,
-                             const Target& to) {
+                             const Target& to,
+                             const Ahead& ahead) {
   const BlockScale with = Wire<kFormat>::put_scale(block, count, to.scale);
   HWY_ALIGN std::array<std::byte, kCodingBlock> levels;
   std::byte* const payload = kFormat == WireFormat::kInt4 ? levels.data() : to.payload;
   Row squares = zero_row();
   for (std::size_t i = 0; i < kCodingBlock; i += kSumLanes) {
+    hwy::Prefetch(ahead.values + i * ahead.value_bytes);
+    if constexpr (kFeedback) {
+      hwy::Prefetch(ahead.residual + i);
+    }
     Row x;
     for (std::size_t v = 0; v < kRowVectors; ++v) {
       x.v[v] = hn::Load(F32(), block.x.data() + i + v * hn::MaxLanes(F32()));
@@ -126,8 +139,12 @@ void encode_rest(const EncodeTask& task, std::size_t first, EncodeFacts& facts) 
   std::array<std::byte, 2 * kCodingBlock> payload{};
   HWY_ALIGN std::array<float, kCodingBlock> left;
   const Target target = target_of<kFormat>(task, first, left.data());
-  write_block<kFormat, true>(
-      task, block, first, count, {target.scale, payload.data(), left.data(), false});
+  write_block<kFormat, true>(task,
+                             block,
+                             first,
+                             count,
+                             {target.scale, payload.data(), left.data(), false},
+                             {payload.data(), left.data(), 1});
   // What lies behind the last element in its byte is zero.
   const std::size_t bits = count * element_bits(kFormat);
   if (bits % 8 != 0) {
@@ -166,7 +183,12 @@ EncodeFacts encode_segment(const EncodeTask& task) {
     Target to =
         target_of<kFormat>(task, first, task.left == nullptr ? left.data() : task.left + first);
     to.past_caches = past_caches;
-    const float squares = write_block<kFormat, kFeedback>(task, block, first, kCodingBlock, to);
+    const std::size_t further = first + 2 * kCodingBlock <= task.element_count ? kCodingBlock : 0;
+    const Ahead ahead{from.values + further * size_of(task.dtype),
+                      task.residual == nullptr ? from.residual : from.residual + further,
+                      size_of(task.dtype)};
+    const float squares =
+        write_block<kFormat, kFeedback>(task, block, first, kCodingBlock, to, ahead);
     facts.refused += block.refused;
     facts.magnitudes += static_cast<double>(block.magnitudes);
     facts.value_squares += static_cast<double>(block.value_squares);

@@ -42,30 +42,32 @@ class Differences(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    def figures(self, sparse, without, model=CNN):
-        made = CONVERGENCE.figures_of("cnn", model, {"none": runs([0.9, 0.9]), "topk:0.1%": runs([sparse] * 2),
+    def figures(self, sparse, without, model=CNN, coded=0.899):
+        made = CONVERGENCE.figures_of("cnn", model, {"none": runs([0.9, 0.9]), "int8": runs([coded] * 2),
+                                                     "topk:0.1%": runs([sparse] * 2),
                                                      "topk:0.1%:feedback=off": runs([without] * 2)})
-        self.assertEqual(len(made), 4)
+        self.assertEqual(len(made), 5)
         return made
 
     def test_all_is_met(self):
         figures = self.figures(0.899, 0.88)
         self.assertEqual(figures[0]["value"], "90.00")
         self.assertTrue(figures[1]["met"])
-        self.assertNotIn("met", figures[2], "the one that must fail is held to nothing itself")
-        self.assertTrue(figures[3]["met"])
+        self.assertNotIn("met", figures[2], "no default of its codec")
+        self.assertNotIn("met", figures[3], "the one that must fail is held to nothing itself")
+        self.assertTrue(figures[4]["met"])
 
     def test_a_codec_that_is_worse_is_not(self):
-        self.assertFalse(self.figures(0.89, 0.88)[1]["met"])
+        self.assertFalse(self.figures(0.89, 0.88, coded=0.89)[1]["met"])
 
     def test_one_that_is_better_is(self):
-        self.assertTrue(self.figures(0.95, 0.88)[1]["met"])
+        self.assertTrue(self.figures(0.95, 0.88, coded=0.95)[1]["met"])
 
     def test_feedback_that_makes_no_difference_is_not(self):
-        self.assertFalse(self.figures(0.899, 0.8895)[3]["met"])
+        self.assertFalse(self.figures(0.899, 0.8895)[4]["met"])
 
     def test_the_loss_of_a_text_only_shows_feedback(self):
-        self.assertNotIn("met", self.figures(0.899, 0.88, TEXT)[3])
+        self.assertNotIn("met", self.figures(0.899, 0.88, TEXT)[4])
 
     def test_a_codec_that_was_not_used_is_no_result(self):
         with self.assertRaisesRegex(comparison.Broken, "fp16.*not used"):
