@@ -6,10 +6,11 @@
 
 Four ranks on this host train the cnn on Fashion-MNIST (468 steps of 32 pictures per rank: one epoch, good for 86 %; SGD
 without a momentum at the best of the rates 0.35, 0.5 and 0.7: docs/compression.md says what a momentum does) and a transformer
-of two layers on the characters of Debian's bible-kjv-text (300 steps of 4 windows of 128 per rank): once with float32 and once with each codec (STRETTO_CODEC), from the same weights, with the same data in the same order and float32's
-own hyper-parameters; that for five seeds.  On two cores a run takes about half a minute.  A figure is the mean over the
-seeds of codec - float32, in points of accuracy for the cnn, in percent of the test loss (the sign turned: less than 0 is
-worse) for the transformer, with its interval of two standard errors.
+of two layers on the characters of Debian's bible-kjv-text (300 steps of 4 windows of 128 per rank): once with float32 and
+once with each codec (STRETTO_CODEC), from the same weights, with the same data in the same order and float32's own
+hyper-parameters; that for five seeds.  On two cores a run takes about half a minute.  A figure is the mean over the seeds of
+codec - float32, in points of accuracy for the cnn, in percent of the test loss (the sign turned: less than 0 is worse) for
+the transformer, with its interval of two standard errors.
 
 *within*: the mean is at most 0.3 points, or 1 % of loss, from 0, or within two standard errors of it; else *worse* or
 *better*.  Ends with 1 if a codec is worse that should not be, or if topk:0.1% without error feedback is less than one point

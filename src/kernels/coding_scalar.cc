@@ -141,7 +141,7 @@ EncodeFacts encode(WireFormat format, const EncodeTask& task) {
       }
     }
     facts.refused += block.refused;
-    facts.magnitudes += static_cast<double>(block.magnitudes);
+    facts.magnitudes += format == WireFormat::kVote ? static_cast<double>(block.magnitudes) : 0;
     facts.value_squares += static_cast<double>(block.value_squares);
     facts.left_squares += static_cast<double>(sum_of_lanes(squares.data()));
   }

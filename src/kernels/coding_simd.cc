@@ -152,7 +152,11 @@ void encode_rest(const EncodeTask& task, std::size_t first, EncodeFacts& facts) 
   }
   std::memcpy(target.payload, payload.data(), (bits + 7) / 8);
   facts.refused += block.refused;
-  facts.magnitudes += static_cast<double>(block.magnitudes);
+  if (kFormat == WireFormat::kVote) {
+    if (kFormat == WireFormat::kVote) {
+      facts.magnitudes += static_cast<double>(block.magnitudes);
+    }
+  }
   facts.value_squares += static_cast<double>(block.value_squares);
   if (task.left != nullptr) {
     std::array<float, kSumLanes> squares{};
@@ -190,7 +194,9 @@ EncodeFacts encode_segment(const EncodeTask& task) {
     const float squares =
         write_block<kFormat, kFeedback>(task, block, first, kCodingBlock, to, ahead);
     facts.refused += block.refused;
-    facts.magnitudes += static_cast<double>(block.magnitudes);
+    if (kFormat == WireFormat::kVote) {
+      facts.magnitudes += static_cast<double>(block.magnitudes);
+    }
     facts.value_squares += static_cast<double>(block.value_squares);
     if (kFeedback && task.left != nullptr) {
       facts.left_squares += static_cast<double>(squares);

@@ -51,13 +51,27 @@ struct Source {
   float factor;
 };
 
+/// The sum of 16, 8 or 4 partial sums, in the order of sum_of_lanes.
+template <typename D>
+HWY_INLINE float sum_of_vector(D d, hn::Vec<D> lanes) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return sum_of_vector(half, hn::Add(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
+  } else {
+    lanes = hn::Add(lanes, hn::Shuffle1032(lanes));
+    return hn::GetLane(hn::Add(lanes, hn::Shuffle2301(lanes)));
+  }
+}
+
 /// Adds up a row of partial sums.
 HWY_INLINE float sum_of_row(const Row& row) {
-  HWY_ALIGN std::array<float, kSumLanes> lanes;
-  for (std::size_t v = 0; v < kRowVectors; ++v) {
-    hn::Store(row.v[v], F32(), lanes.data() + v * hn::MaxLanes(F32()));
+  if constexpr (kRowVectors == 4) {
+    return sum_of_vector(F32(), hn::Add(hn::Add(row.v[0], row.v[2]), hn::Add(row.v[1], row.v[3])));
+  } else if constexpr (kRowVectors == 2) {
+    return sum_of_vector(F32(), hn::Add(row.v[0], row.v[1]));
+  } else {
+    return sum_of_vector(F32(), row.v[0]);
   }
-  return sum_of_lanes(lanes.data());
 }
 
 HWY_INLINE Row zero_row() {
@@ -89,7 +103,9 @@ HWY_INLINE bool read_block(const Source& from, CodingBlock& block) {
       hn::Store(x, F32(), block.x.data() + i);
       largest.v[v] =
           hn::BitCast(F32(), hn::Max(hn::BitCast(di, largest.v[v]), hn::BitCast(di, magnitude)));
-      magnitudes.v[v] = hn::Add(magnitudes.v[v], magnitude);
+      if constexpr (kFormat == WireFormat::kVote) {
+        magnitudes.v[v] = hn::Add(magnitudes.v[v], magnitude);
+      }
       squares.v[v] = hn::Add(squares.v[v], hn::Mul(scaled, scaled));
       if constexpr (kFormat == WireFormat::kSign) {
         least = hn::Min(least, x);
@@ -107,7 +123,7 @@ HWY_INLINE bool read_block(const Source& from, CodingBlock& block) {
   }
   block.largest = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(di, most)));
   block.refused = 0;
-  block.magnitudes = sum_of_row(magnitudes);
+  block.magnitudes = kFormat == WireFormat::kVote ? sum_of_row(magnitudes) : 0.0F;
   block.value_squares = sum_of_row(squares);
   return block.largest <= kCodingLimit;
 }
@@ -325,19 +341,21 @@ HWY_INLINE hn::Mask<F32> get_mask(const std::byte* payload, std::size_t i) {
 /// Of a whole block.
 HWY_INLINE SignMeans sign_means_of_block(const CodingBlock& block) {
   const F32 d;
+  const I32 di;
   const VF32 threshold = hn::Set(d, block.middle);
   Row below = zero_row();
   Row above = zero_row();
-  std::size_t count_above = 0;
+  VI32 count = hn::Zero(di);  // less one for each that is above
   for (std::size_t row = 0; row < kCodingBlock; row += kSumLanes) {
     for (std::size_t v = 0; v < kRowVectors; ++v) {
       const VF32 x = hn::Load(d, block.x.data() + row + v * hn::MaxLanes(d));
       const auto is_above = hn::Gt(x, threshold);
       above.v[v] = hn::Add(above.v[v], hn::IfThenElseZero(is_above, x));
       below.v[v] = hn::Add(below.v[v], hn::IfThenZeroElse(is_above, x));
-      count_above += hn::CountTrue(d, is_above);
+      count = hn::Add(count, hn::VecFromMask(di, hn::RebindMask(di, is_above)));
     }
   }
+  const auto count_above = static_cast<std::size_t>(-hn::GetLane(hn::SumOfLanes(di, count)));
   return sign_means(sum_of_row(below), sum_of_row(above), kCodingBlock, count_above);
 }
 

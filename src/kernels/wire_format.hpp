@@ -35,7 +35,7 @@ struct EncodeTask {
 /// What encode has seen.
 struct EncodeFacts {
   std::size_t refused = 0;   ///< values beyond 2^60, infinite or no number
-  double magnitudes = 0;     ///< sum of |x|
+  double magnitudes = 0;     ///< sum of |x|; of votes alone
   double value_squares = 0;  ///< sum of (value * scale)^2, of those that were not refused
   double left_squares = 0;   ///< sum of left^2, if wanted
 };
