@@ -53,7 +53,7 @@ struct Source {
 
 /// The sum of 16, 8 or 4 partial sums, in the order of sum_of_lanes.
 template <typename D>
-HWY_INLINE float sum_of_vector(D d, hn::Vec<D> lanes) {
+HWY_INLINE float sum_of_vector(D /*d*/, hn::Vec<D> lanes) {
   if constexpr (hn::MaxLanes(D()) > 4) {
     const hn::Half<D> half;
     return sum_of_vector(half, hn::Add(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
