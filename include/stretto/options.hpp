@@ -76,7 +76,7 @@ struct EngineOptions {
   /// kAutomatic: a 64th of all gradients, from 64 KiB to 1 MiB, so that the first and the last
   /// chunk, in which the links cannot all be busy, cost little.
   std::size_t chunk_bytes = kAutomatic;
-  /// Chunks up to this size go in one hop from everyone to everyone.
+  /// Chunks up to this size go in one hop from everyone to everyone; with a codec over one owner.
   std::size_t one_hop_bytes = std::size_t{16} << 10;
   /// After this long without news, the ready shards of a chunk that is not yet full leave.
   std::chrono::microseconds flush_after{500};

@@ -11,7 +11,8 @@
 namespace stretto::exchange {
 
 struct OwnerOptions {
-  /// Chunks up to this size go in one hop from everyone to everyone; SIZE_MAX: all of them.
+  /// Chunks up to this size go in one hop from everyone to everyone, unless there are coded ones;
+  /// SIZE_MAX: all of them.
   std::size_t one_hop_bytes = std::size_t{16} << 10;
   /// Room for contributions of other ranks until all are there; at least one shard is always held.
   std::size_t scratch_bytes = std::size_t{64} << 20;

@@ -153,9 +153,7 @@ void encode_rest(const EncodeTask& task, std::size_t first, EncodeFacts& facts) 
   std::memcpy(target.payload, payload.data(), (bits + 7) / 8);
   facts.refused += block.refused;
   if (kFormat == WireFormat::kVote) {
-    if (kFormat == WireFormat::kVote) {
-      facts.magnitudes += static_cast<double>(block.magnitudes);
-    }
+    facts.magnitudes += static_cast<double>(block.magnitudes);
   }
   facts.value_squares += static_cast<double>(block.value_squares);
   if (task.left != nullptr) {
